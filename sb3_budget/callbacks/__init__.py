@@ -1,0 +1,1 @@
+"""The decisions: where to stop, how to shift, what to log."""

@@ -1,0 +1,105 @@
+"""The callback that shifts slots anew by what it measures in each block of the horizon."""
+
+from __future__ import annotations
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback, EventCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import unwrap_vec_wrapper
+
+from sb3_budget.core.staggering import block_offsets, phase_entropy
+from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
+
+
+class AdaptiveOffsetCallback(BaseCallback):
+    """
+    Measures how the slots and the critic's error spread over the blocks of the horizon, and shifts the slots anew
+    where they have fallen into step.
+
+    Every ``period`` rollouts the entropy of the phases seen since the last check is compared with ``min_entropy``.
+    Below it, slots get new offsets, which take effect at their next episodes. With ``uniform`` below 1, offsets are
+    dealt at every check, and slots bunch in the blocks with the larger critic error, the moving average of
+    :math:`|\\hat R - V|` over the rows of a block.
+
+    Offsets shift episodes and do not lengthen them: over a whole episode every slot passes through every block. What
+    an uneven deal changes is how many slots pass together; only start states or a horizon budget change how many
+    steps a block gets in the long run.
+
+    :param n_blocks: Number of blocks that the horizon is divided into.
+    :param period: Number of rollouts between two checks.
+    :param min_entropy: Normalised entropy of the phases under which slots are shifted anew, in ``[0, 1]``.
+    :param uniform: Share of the slots dealt evenly, in ``[0, 1]``.
+    :param ema: Weight of a new measurement in the moving average, in ``(0, 1]``.
+    :param verbose: Verbosity level.
+    :raises ValueError: if an argument is out of range, or, when training starts, the environment or algorithm does
+        not fit.
+    """
+
+    model: OnPolicyAlgorithm
+
+    def __init__(
+        self,
+        n_blocks: int = 10,
+        period: int = 20,
+        min_entropy: float = 0.8,
+        uniform: float = 1.0,
+        ema: float = 0.1,
+        verbose: int = 0,
+    ):
+        super().__init__(verbose)
+        if n_blocks < 2 or period < 1:
+            raise ValueError(f"n_blocks={n_blocks} must be at least 2 and period={period} at least 1")
+        if not (0.0 <= uniform <= 1.0 and 0.0 <= min_entropy <= 1.0 and 0.0 < ema <= 1.0):
+            raise ValueError(f"uniform={uniform} and min_entropy={min_entropy} must lie in [0, 1], ema={ema} in (0, 1]")
+        self.n_blocks, self.period, self.min_entropy, self.uniform, self.ema = n_blocks, period, min_entropy, uniform, ema
+        self.value_errors = np.full(n_blocks, np.nan)
+        self._counts = np.zeros(n_blocks, dtype=np.int64)
+        self._n_rollouts = 0
+
+    def _init_callback(self) -> None:
+        if not isinstance(self.model, OnPolicyAlgorithm):
+            raise ValueError(f"AdaptiveOffsetCallback needs an on-policy algorithm, not {type(self.model).__name__}")
+        if isinstance(self.parent, EventCallback):
+            raise ValueError("AdaptiveOffsetCallback must be passed to learn() itself: an EventCallback passes on no rollouts")
+        venv = unwrap_vec_wrapper(self.training_env, StaggeredResetVecEnv)
+        if venv is None or not venv.enabled:
+            raise ValueError("AdaptiveOffsetCallback needs an enabled StaggeredResetVecEnv around the base VecEnv")
+        assert venv.horizon is not None
+        if self.n_blocks > venv.horizon:
+            raise ValueError(f"n_blocks={self.n_blocks} exceeds the horizon of {venv.horizon} steps")
+        self._venv = venv
+
+    def _on_rollout_start(self) -> None:
+        self._ages = [self._venv.ages.copy()]
+
+    def _on_step(self) -> bool:
+        self._ages.append(self._venv.ages.copy())
+        return True
+
+    def _on_rollout_end(self) -> None:
+        assert self._venv.horizon is not None
+        buffer = self.model.rollout_buffer
+        # A row holds the state before its step.
+        ages = np.array(self._ages[:-1])
+        blocks = np.minimum(ages * self.n_blocks // self._venv.horizon, self.n_blocks - 1)
+        self._counts += np.bincount(blocks.ravel(), minlength=self.n_blocks)
+        errors = np.abs(buffer.returns - buffer.values)
+        for block in np.unique(blocks).tolist():
+            error, old = float(errors[blocks == block].mean()), self.value_errors[block]
+            self.value_errors[block] = error if np.isnan(old) else (1.0 - self.ema) * old + self.ema * error
+        self._n_rollouts += 1
+        known = self.value_errors[~np.isnan(self.value_errors)]
+        self.logger.record("budget/value_error_max", float(known.max()))
+        self.logger.record("budget/value_error_min", float(known.min()))
+        if self._n_rollouts % self.period == 0:
+            if self.uniform < 1.0 or phase_entropy(self._counts) < self.min_entropy:
+                self._deal(float(known.max()))
+            self._counts[:] = 0
+
+    def _deal(self, largest: float) -> None:
+        assert self._venv.horizon is not None
+        # A block that was never visited counts like the worst one.
+        errors = np.where(np.isnan(self.value_errors), largest, self.value_errors)
+        shares = errors / errors.sum() if errors.sum() > 0.0 else np.full(self.n_blocks, 1.0 / self.n_blocks)
+        weights = self.uniform / self.n_blocks + (1.0 - self.uniform) * shares
+        self._venv.reassign(block_offsets(self._venv.num_envs, self._venv.horizon, self.n_blocks, weights))

@@ -1,0 +1,334 @@
+"""The callback that stops hopeless episodes of an on-policy algorithm."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback, EventCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.utils import explained_variance
+from stable_baselines3.common.vec_env import unwrap_vec_wrapper
+
+from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
+from sb3_budget.callbacks.audit import Audit
+from sb3_budget.callbacks.bootstrap import Bootstrap
+from sb3_budget.callbacks.rollout_statistics import RolloutStatistics
+from sb3_budget.core.episodes import EpisodeTracker
+from sb3_budget.core.gates import Gate, QuantileGate, limit_stops
+from sb3_budget.core.scores import RolloutView
+from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.horizon import find_horizon
+
+#: Share of the collection time from which on the gate's own cost is reported.
+COSTLY_SHARE = 0.1
+
+
+class SelectiveRolloutCallback(BaseCallback):
+    """
+    Stops episodes that a gate judges hopeless and frees their slots for new ones at once.
+
+    The environment must contain a :class:`~sb3_budget.EpisodeControlVecEnv` or
+    :class:`~sb3_budget.StaggeredResetVecEnv`. A stopped episode is a truncation: Stable-Baselines3 bootstraps it
+    with its own critic. The number of steps per update does not change; what changes is where they are spent. The
+    critic's values come from the rollout itself, so that a gate costs no extra forward pass.
+
+    With :class:`~sb3_budget.SelectiveRolloutBuffer` stopped episodes can be given less weight; Stable-Baselines3's
+    own buffers work too.
+
+    A decision at step ``t`` uses the rewards before it and :math:`V(s_t)`, and takes effect at step ``t + 1``. An
+    episode that ends by itself until then keeps its natural end.
+
+    :param gate: The rule, or a number as short for ``QuantileGate(number)``.
+    :param check_interval: An episode is judged every so many of its steps; a float is a fraction of the horizon.
+    :param grace: An episode is not judged before this age [steps]; a float is a fraction of the horizon.
+    :param warmup: No stops before so many steps; a float is a fraction of the training. The critic is not worth
+        listening to earlier.
+    :param min_explained_variance: No stops while the critic explained less of the last rollout's returns.
+    :param min_active: Number of slots that must run on at every check.
+    :param max_stops_per_check: Cap on the stops of one check, the lowest values first.
+    :param max_stops_per_rollout: Cap on the stops of one rollout.
+    :param stop_probability: Chance that an episode which the gate rejects is stopped. Below 1, episodes that are
+        spared weigh ``1 / (1 - stop_probability)`` from there on, which keeps the gradient unbiased; needs a
+        selective buffer.
+    :param audit_fraction: Chance that an episode runs on to its own end when it is first rejected, to measure the
+        gate. 0 switches the audit off.
+    :param bootstrap: What completes the return of a stopped episode: ``"critic"`` (Stable-Baselines3's own),
+        ``"target"`` (a Polyak average of it), ``"heads"`` (the critics that did not judge it, see ``gate_head``) or
+        ``"none"`` (nothing, the rest counts as 0: with negative rewards a stop then looks like a gain).
+    :param tau: Polyak coefficient of ``"target"``, per update.
+    :param gate_head: Judge with this head of an :class:`~sb3_budget.EnsembleActorCriticPolicy` instead of the mean.
+        An error that selects an episode then does not sit in its bootstrap too.
+    :param horizon: Length of a full episode [steps], for the fractions. Found from the environment by default.
+    :param seed: Seed of the caps' ties, coin flips and audit draws. The model's seed by default.
+    :param verbose: Verbosity level.
+    :raises ValueError: if an argument is out of range, or, when training starts, the environment, algorithm or
+        buffer cannot do what is asked.
+    """
+
+    model: OnPolicyAlgorithm
+
+    def __init__(
+        self,
+        gate: Gate | float = 0.4,
+        check_interval: int | float = 0.02,
+        grace: int | float = 0.04,
+        warmup: int | float = 0.1,
+        min_explained_variance: float | None = None,
+        min_active: int = 1,
+        max_stops_per_check: int | None = None,
+        max_stops_per_rollout: int | None = None,
+        stop_probability: float = 1.0,
+        audit_fraction: float = 0.1,
+        bootstrap: str = "critic",
+        tau: float = 0.005,
+        gate_head: int | None = None,
+        horizon: int | None = None,
+        seed: int | None = None,
+        verbose: int = 0,
+    ):
+        super().__init__(verbose)
+        self.gate: Gate = gate if callable(gate) else QuantileGate(gate)
+        for name, value in (("check_interval", check_interval), ("grace", grace), ("warmup", warmup)):
+            if value < 0 or (isinstance(value, float) and value > 1.0):
+                raise ValueError(f"{name}={value} must be a number of steps (int) or a fraction in [0, 1] (float)")
+        if check_interval == 0:
+            raise ValueError("check_interval must be positive: an episode cannot be judged every 0 steps")
+        if not 0.0 < stop_probability <= 1.0:
+            raise ValueError(f"stop_probability={stop_probability} must lie in (0, 1]")
+        if not 0.0 <= audit_fraction <= 1.0:
+            raise ValueError(f"audit_fraction={audit_fraction} must lie in [0, 1]")
+        if min_active < 0 or min(max_stops_per_check or 0, max_stops_per_rollout or 0) < 0:
+            raise ValueError("min_active, max_stops_per_check and max_stops_per_rollout must not be negative")
+        self.check_interval, self.grace, self.warmup = check_interval, grace, warmup
+        self.min_explained_variance = min_explained_variance
+        self.min_active = min_active
+        self.max_stops_per_check = max_stops_per_check
+        self.max_stops_per_rollout = max_stops_per_rollout
+        self.stop_probability = stop_probability
+        self.audit_fraction = audit_fraction
+        self.gate_head = gate_head
+        self.horizon = horizon
+        self.seed = seed
+        self.bootstrap = Bootstrap(bootstrap, tau, gate_head)
+        self.n_looks = 0
+        self.n_stops = 0
+        self._rng = np.random.default_rng(seed)
+        self._seeded = seed is not None
+        self._tracker: EpisodeTracker | None = None
+        self._audit: Audit | None = None
+        self._explained_variance = -np.inf
+        self._warned_cost = False
+
+    # ------------------------------------------------------------------ set-up
+
+    def _init_callback(self) -> None:
+        if not isinstance(self.model, OnPolicyAlgorithm):
+            raise ValueError(f"SelectiveRolloutCallback needs an on-policy algorithm, not {type(self.model).__name__}")
+        if isinstance(self.parent, EventCallback):
+            raise ValueError(
+                f"SelectiveRolloutCallback inside {type(self.parent).__name__} would never hear of rollouts: pass it to "
+                "learn() itself, in a list"
+            )
+        venv = unwrap_vec_wrapper(self.training_env, EpisodeControlVecEnv)
+        if venv is None:
+            raise ValueError(
+                "SelectiveRolloutCallback needs StaggeredResetVecEnv or EpisodeControlVecEnv around the base VecEnv: "
+                "VecNormalize(StaggeredResetVecEnv(make_vec_env(...)))"
+            )
+        if not venv.enabled:
+            raise ValueError(f"The training environment's {type(venv).__name__} has enabled=False: it cannot stop episodes")
+        self._venv = venv
+        self._check_interval = max(1, self._steps(self.check_interval))
+        self._grace = self._steps(self.grace)
+        buffer = self.model.rollout_buffer
+        self._buffer = buffer if isinstance(buffer, SelectiveBufferMixin) else None
+        if self.stop_probability < 1.0 and self._buffer is None:
+            raise ValueError(
+                "stop_probability < 1 weighs the episodes that are spared: pass rollout_buffer_class=SelectiveRolloutBuffer"
+            )
+        if not self._seeded and self.model.seed is not None:
+            self._rng = np.random.default_rng(self.model.seed)
+            self._seeded = True
+        if self._buffer is not None:
+            self._buffer.seed(self.model.seed)
+        self.bootstrap.set_up(self.model)
+        self._statistics = RolloutStatistics()
+
+    def _steps(self, value: int | float) -> int:
+        if not isinstance(value, float):
+            return value
+        if self.horizon is None:
+            self.horizon = getattr(self._venv, "horizon", None) or find_horizon(self._venv.venv, None)
+        return round(value * self.horizon)
+
+    def _on_training_start(self) -> None:
+        n_envs, ages = self._venv.num_envs, self._venv.ages
+        gamma = self.model.gamma
+        if self._tracker is None or len(self._tracker.lengths) != n_envs or not (ages == self._tracker.lengths).all():
+            self._tracker = EpisodeTracker(ages, gamma)
+            self._survival = np.ones((3, n_envs), dtype=np.float32)
+        if self._audit is None or len(self._audit.running) != n_envs:
+            self._audit = Audit(n_envs, self.audit_fraction, gamma)
+        self._last_infos: Any = [{}] * n_envs
+        total = self.model._total_timesteps
+        self._warmup_steps = round(self.warmup * total) if isinstance(self.warmup, float) else self.warmup
+
+    # ------------------------------------------------------------------ steps
+
+    def _on_rollout_start(self) -> None:
+        self._stops_left = np.inf if self.max_stops_per_rollout is None else self.max_stops_per_rollout
+        self._statistics.start_rollout()
+        self.bootstrap.update(self.model)
+
+    def _on_step(self) -> bool:
+        began = perf_counter()
+        assert self._tracker is not None and self._audit is not None
+        rewards, dones, infos = self.locals["rewards"], self.locals["dones"], self.locals["infos"]
+        values = self.locals["values"].detach().cpu().numpy().reshape(-1).astype(np.float64)
+        if not (np.isfinite(rewards).all() and np.isfinite(values).all()):
+            raise ValueError(
+                f"Rewards or values are not finite at step {self.num_timesteps}: rewards {rewards}, values {values}. "
+                "Nothing was trained on them"
+            )
+        heads = self._value_heads()
+        judged = values if self.gate_head is None or heads is None else heads[self.gate_head]
+        self._tracker.visit(judged)
+        self._weigh_survivors()
+        self._judge(judged, heads, dones)
+        final_values = {}
+        if dones.any():
+            final_values = self._end_episodes(rewards, dones, infos)
+        self._audit.add(rewards, dones, final_values)
+        self._tracker.add(rewards, dones)
+        self._survival[:, dones] = 1.0
+        self._last_infos = infos
+        self._statistics.gate_seconds += perf_counter() - began
+        return True
+
+    def _value_heads(self) -> NDArray[np.float64] | None:
+        heads = getattr(self.model.policy, "last_value_heads", None)
+        return None if heads is None else heads.detach().cpu().numpy().astype(np.float64)
+
+    def _judge(self, values: NDArray[np.float64], heads: NDArray[np.float64] | None, dones: NDArray[np.bool_]) -> None:
+        assert self._tracker is not None and self._audit is not None
+        lengths = self._tracker.lengths
+        look = (lengths >= self._grace) & (lengths % self._check_interval == 0) & (lengths > 0) & ~self._audit.running
+        view = RolloutView(
+            values=values,
+            returns=self._tracker.returns,
+            discounts=self._tracker.discounts,
+            initial_values=self._tracker.initial_values,
+            lengths=lengths,
+            look=look,
+            value_heads=heads,
+            obs=self.model._last_obs,
+            infos=self._last_infos,
+            progress_remaining=self.model._current_progress_remaining,
+            rng=self._rng,
+        )
+        rejected = self.gate(view) & look & ~dones
+        if not self.active:
+            return
+        self.n_looks += int(look.sum())
+        if not rejected.any():
+            return
+        audited = self._audit.draw(rejected, values, self._rng)
+        if audited.any():
+            self._venv.mark_audited(np.flatnonzero(audited))
+        stop = rejected & ~audited
+        if self.stop_probability < 1.0:
+            spared = stop & (self._rng.random(len(stop)) >= self.stop_probability)
+            # The stop would be served at the next step, so the rows after that one owe their existence to the coin.
+            self._survival[2, spared] /= 1.0 - self.stop_probability
+            stop &= ~spared
+        stop = limit_stops(stop, values, int(min(self._cap(), self._stops_left)), self._rng)
+        slots = np.flatnonzero(stop)
+        if len(slots):
+            self._venv.request_stop(slots)
+            self._stops_left -= len(slots)
+            self.n_stops += len(slots)
+
+    @property
+    def active(self) -> bool:
+        """Whether the gate may stop episodes: the warm-up is over and the critic good enough."""
+        if self.num_timesteps < self._warmup_steps:
+            return False
+        return self.min_explained_variance is None or self._explained_variance >= self.min_explained_variance
+
+    def _cap(self) -> int:
+        cap = self._venv.num_envs - self.min_active
+        return cap if self.max_stops_per_check is None else min(cap, self.max_stops_per_check)
+
+    def _weigh_survivors(self) -> None:
+        if self.stop_probability == 1.0 or self._buffer is None:
+            return
+        self._survival[0] = self._survival[1]
+        self._survival[1] = self._survival[2]
+        slots = np.flatnonzero(self._survival[0] != 1.0)
+        if len(slots):
+            self._buffer.scale_slots(slots, self._survival[0, slots])
+
+    def _end_episodes(self, rewards: NDArray[np.floating], dones: NDArray[np.bool_], infos: Any) -> dict[int, float]:
+        """Count the ends of this step, complete stopped returns, and value the last states of audited episodes."""
+        assert self._audit is not None
+        final_values = {}
+        for slot in np.flatnonzero(dones).tolist():
+            info = infos[slot]
+            end = info["sb3_budget"]
+            self._statistics.add_end(end)
+            if self._audit.running[slot] and info.get("TimeLimit.truncated", False):
+                final_values[slot] = self.bootstrap.critic_value(self.model, info["terminal_observation"])
+            if end["reason"] == "stopped":
+                if self._buffer is not None:
+                    self._buffer.mark_stopped(slot)
+                self.bootstrap.complete(self.model, rewards, info, slot)
+        return final_values
+
+    # ------------------------------------------------------------------ logs
+
+    def _on_rollout_end(self) -> None:
+        assert self._audit is not None
+        buffer = self.model.rollout_buffer
+        if self.min_explained_variance is not None:
+            self._explained_variance = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
+        for key, value in self._statistics.log_values(buffer, self._audit.statistics(), self._venv.ledger).items():
+            self.logger.record(key, value)
+        lifetimes = self._statistics.lifetimes()
+        if lifetimes is not None:
+            self.logger.record("budget/lifetime", lifetimes, exclude=("stdout", "log", "json", "csv"))
+        overhead = self._statistics.overhead
+        if overhead > COSTLY_SHARE and self._statistics.n_rollouts >= 10 and not self._warned_cost:
+            self._warned_cost = True
+            warnings.warn(
+                f"The gate takes {overhead:.0%} of the time of collecting rollouts; look less often (check_interval) or use "
+                "a cheaper gate.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    # ------------------------------------------------------------------ persistence
+
+    def save(self, path: str | Path) -> None:
+        """
+        Save what the gate has learnt: its windows, the audit's record, counters and generator.
+
+        :param path: File to write.
+        """
+        state = (self.gate, self._audit, self.n_looks, self.n_stops, self._rng, self._explained_variance)
+        Path(path).write_bytes(cloudpickle.dumps(state))
+
+    def load(self, path: str | Path) -> None:
+        """
+        Take over what :meth:`save` wrote, before ``learn`` is called.
+
+        :param path: File to read.
+        """
+        state = cloudpickle.loads(Path(path).read_bytes())
+        self.gate, self._audit, self.n_looks, self.n_stops, self._rng, self._explained_variance = state
+        self._seeded = True

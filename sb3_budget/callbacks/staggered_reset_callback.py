@@ -1,0 +1,71 @@
+"""The callback that logs the spread of the slots and changes it while training goes on."""
+
+from __future__ import annotations
+
+import warnings
+
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import unwrap_vec_wrapper
+
+from sb3_budget.core.gates import Schedule
+from sb3_budget.core.staggering import block_offsets
+from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
+
+
+class StaggeredResetCallback(BaseCallback):
+    """
+    Logs the phase coverage of every rollout, and switches the wrapper of the training environment on.
+
+    RL Zoo wraps its evaluation environments like its training ones. Say ``enabled: false`` in the YAML and add this
+    callback: evaluation then stays as the environment is.
+
+    :param n_blocks: Number of blocks as a schedule of the progress remaining: when the number changes, slots are
+        shifted to the new blocks at their next episodes. Few blocks early and more later ease an unstable start.
+    :param verbose: Verbosity level.
+    :raises ValueError: when training starts, if the environment has no :class:`~sb3_budget.StaggeredResetVecEnv`.
+    """
+
+    def __init__(self, n_blocks: Schedule | None = None, verbose: int = 0):
+        super().__init__(verbose)
+        self.n_blocks = n_blocks
+        self._blocks: int | None = None
+        self._warned = False
+
+    def _init_callback(self) -> None:
+        venv = unwrap_vec_wrapper(self.training_env, StaggeredResetVecEnv)
+        if venv is None:
+            raise ValueError("StaggeredResetCallback needs StaggeredResetVecEnv around the training environment's base VecEnv")
+        self._venv = venv
+        venv.enable()
+
+    def _on_training_start(self) -> None:
+        gamma = getattr(self.model, "gamma", self._venv.gamma)
+        if self._venv.discounts_lengths and gamma != self._venv.gamma:
+            warnings.warn(
+                f"The horizon budget discounts with gamma={self._venv.gamma}, the model with gamma={gamma}: pass "
+                "gamma=model.gamma to StaggeredResetVecEnv.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        diagnosis = self._venv.diagnose(getattr(self.model, "n_steps", None))
+        self.logger.record("budget/phase_coverage", diagnosis.phase_coverage)
+        self.logger.record("budget/phase_entropy", diagnosis.phase_entropy)
+        self.logger.record("budget/phase_dispersion", diagnosis.dispersion)
+        if diagnosis.advice and not self._warned:
+            self._warned = True
+            warnings.warn(f"Staggered resets cannot help here: {'; '.join(diagnosis.advice)}.", UserWarning, stacklevel=2)
+        self._follow_schedule()
+
+    def _follow_schedule(self) -> None:
+        if self.n_blocks is None:
+            return
+        assert self._venv.horizon is not None
+        blocks = int(min(max(1, round(self.n_blocks(self.model._current_progress_remaining))), self._venv.horizon))
+        if blocks != self._blocks:
+            self._blocks = blocks
+            self._venv.reassign(block_offsets(self._venv.num_envs, self._venv.horizon, blocks))

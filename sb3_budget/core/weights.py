@@ -1,0 +1,116 @@
+"""Loss weights of the samples of stopped episodes, put into effect by leaving samples out."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def stop_weights(
+    stops: ArrayLike, episode_starts: ArrayLike, gamma: float, gae_lambda: float, early_weight: float, tail: bool
+) -> NDArray[np.float32]:
+    """
+    Weights of the samples of a rollout in which episodes were stopped and their returns completed by the critic.
+
+    With ``tail``, a sample weighs less the more of its advantage comes from the critic's value at the stop: at row t of
+    an episode stopped at row tau, ``1 - (1 - early_weight) * (gamma * gae_lambda)^(tau - t)``. Otherwise all rows of a
+    stopped episode weigh ``early_weight``. All other rows weigh 1.
+
+    :param stops: true at the last row of a stopped episode, shape (n_steps, n_envs)
+    :param episode_starts: true at the first row of an episode, shape (n_steps, n_envs)
+    :param gamma: discount factor
+    :param gae_lambda: decay of generalised advantage estimation
+    :param early_weight: weight of the last row before a stop, in ``[0, 1]``
+    :param tail: whether the weight grows back to 1 away from the stop
+    :return: weights in ``[early_weight, 1]``, shape (n_steps, n_envs)
+    """
+    for name, value in (("gamma", gamma), ("gae_lambda", gae_lambda), ("early_weight", early_weight)):
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"{name} must be in [0, 1], got {value}")
+    stopped = np.asarray(stops, dtype=bool)
+    started = np.asarray(episode_starts, dtype=bool)
+    if stopped.ndim != 2 or stopped.shape != started.shape:
+        raise ValueError(
+            f"stops and episode_starts must have one shape (n_steps, n_envs), got {stopped.shape} and {started.shape}"
+        )
+    rows = np.arange(stopped.shape[0])[:, None]
+    next_stop = _next_row(stopped)
+    next_start = np.vstack([_next_row(started)[1:], np.full((1, stopped.shape[1]), stopped.shape[0])])[: stopped.shape[0]]
+    # A row belongs to a stopped episode if the stop comes before another episode starts.
+    in_stopped = next_stop < next_start
+    distances = np.where(in_stopped, next_stop - rows, 0)
+    decay = np.power(gamma * gae_lambda, distances) if tail else 1.0
+    return np.where(in_stopped, 1.0 - (1.0 - early_weight) * decay, 1.0).astype(np.float32)
+
+
+def thin(weights: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+    """
+    Leave samples out in proportion to what their weights lack: sample i stays with probability ``w_i / max(w)``, so that
+    a plain mean over those that stay estimates the weighted mean over all.
+
+    Samples of the largest weight always stay. The others are drawn by systematic sampling in a random order: each has
+    exactly its probability, the number that stay is its expectation rounded up or down, and neighbours are no more
+    likely than others to stay together. If all weights are 0, all samples stay.
+
+    :param weights: finite weights, not negative, shape (n,)
+    :param rng: source of randomness
+    :return: sorted indices of the samples that stay
+    """
+    checked = np.asarray(weights, dtype=np.float64)
+    if checked.ndim != 1:
+        raise ValueError(f"weights must have the shape (n,), got {checked.shape}")
+    _require_weights(checked)
+    if not checked.any():
+        return np.arange(checked.size, dtype=np.int64)
+    probabilities = checked / checked.max()
+    keep = probabilities >= 1.0
+    order = rng.permutation(np.flatnonzero(~keep))
+    # Lay the probabilities end to end from a random start in [0, 1): a sample stays if it reaches across an integer.
+    passed = np.zeros(order.size + 1, dtype=np.int64)
+    passed[1:] = np.cumsum(probabilities[order]) + rng.random()
+    keep[order] = passed[1:] > passed[:-1]
+    return np.flatnonzero(keep)
+
+
+def chunks(indices: ArrayLike, batch_size: int) -> list[NDArray[np.int64]]:
+    """
+    Split indices into minibatches of nearly equal size, at least ``batch_size`` where there are enough. A minibatch of
+    one sample has no standard deviation to normalise advantages by, so that there is none unless there is one index only.
+
+    :param indices: indices in the order in which they are to be used, shape (n,)
+    :param batch_size: smallest size of a minibatch
+    :return: the minibatches, in order
+    """
+    checked = np.asarray(indices, dtype=np.int64)
+    if checked.ndim != 1 or checked.size == 0:
+        raise ValueError(f"indices must have the shape (n,) with at least one index, got {checked.shape}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    return np.array_split(checked, max(1, checked.size // max(2, batch_size)))
+
+
+def effective_sample_size(weights: ArrayLike) -> float:
+    """
+    Number of equally weighted samples that would give as precise a mean, ``sum(w)^2 / sum(w^2)`` (Kish).
+
+    :param weights: finite weights, not negative, any shape
+    :return: a number between 1 and the number of weights, or 0 if all weights are 0
+    """
+    checked = np.asarray(weights, dtype=np.float64)
+    _require_weights(checked)
+    if not checked.any():
+        return 0.0
+    scaled = checked / checked.max()
+    return float(scaled.sum() ** 2 / np.square(scaled).sum())
+
+
+def _next_row(marks: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """First marked row at or after each row, or n_steps where there is none."""
+    n_steps = marks.shape[0]
+    rows = np.where(marks, np.arange(n_steps)[:, None], n_steps)
+    return np.minimum.accumulate(rows[::-1], axis=0)[::-1]
+
+
+def _require_weights(weights: NDArray[np.float64]) -> None:
+    if not np.all(np.isfinite(weights) & (weights >= 0.0)):
+        raise ValueError(f"weights must be finite and not negative, got values from {weights.min()} to {weights.max()}")

@@ -1,0 +1,348 @@
+"""A ``VecEnv`` wrapper that spreads the slots over the phases of an episode."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
+
+from sb3_budget.core import horizons, staggering
+from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.horizon import find_horizon
+from sb3_budget.vec_env.warmup import WarmupActions, parse_warmup_actions, warm_up
+
+#: ``offsets(n_envs, horizon, rng)`` returns one offset [steps] per slot, each in ``[0, horizon)``.
+OffsetRule = Callable[[int, int, np.random.Generator], ArrayLike]
+#: ``horizon_budget(n, rng)`` returns the lengths [steps] of ``n`` episodes.
+LengthRule = Callable[[int, np.random.Generator], ArrayLike]
+
+#: Number of phase bins that coverage and entropy are measured in when no blocks were asked for.
+PHASE_BINS = 20
+#: Share of first episodes ending by themselves from which on staggering is reported to be idle.
+DISPERSED_SHARE = 0.75
+
+
+class StaggerDiagnosis(NamedTuple):
+    """
+    What staggering does in this run.
+
+    :param phase_coverage: Share of phase bins that a step fell into since the last measurement.
+    :param phase_entropy: Entropy of those bins, 1 for an even spread.
+    :param dispersion: Circular dispersion of the slots' present phases: 0 when all are in step, 1 when even.
+    :param early_end_ratio: Share of slots whose first episode ended by itself before its staggered end.
+    :param advice: Reasons why staggering cannot help here; empty when none was found.
+    """
+
+    phase_coverage: float
+    phase_entropy: float
+    dispersion: float
+    early_end_ratio: float
+    advice: tuple[str, ...]
+
+
+class StaggeredResetVecEnv(EpisodeControlVecEnv):
+    """
+    De-synchronises parallel episodes, so that a short rollout covers the whole horizon.
+
+    With ``n_envs`` slots reset together and rollouts much shorter than an episode, every batch shows one narrow
+    window of time and the windows repeat in cycles. Shifting the slots against each other removes the cycle
+    (Bharthulwar, Tao and Su, 2025, https://arxiv.org/abs/2511.21011). Slot ``i`` with offset ``o_i`` has its *first*
+    episode cut, as a truncation with bootstrap, after ``horizon - o_i`` steps; from then on its episodes have full
+    length and stay shifted. No extra simulator step is taken.
+
+    ``horizon_budget`` decides, without looking at any score, how long later episodes run. ``"discount"`` draws
+    lengths so that the number of episodes that reach step ``t`` is proportional to :math:`\\sqrt{c_t}`, which gives
+    the narrowest confidence interval for a discounted return at a given number of steps (Poiani, Metelli and
+    Restelli, 2023, https://arxiv.org/abs/2305.04361).
+
+    :param venv: The base vectorised environment.
+    :param horizon: Length of a full episode [steps]. Found from the ``TimeLimit`` or the spec when not given.
+    :param mode: ``"first_episode"`` (free), ``"warmup"`` (each slot is stepped by its offset at every
+        :meth:`reset`: immediate, its steps are counted in ``ledger.warmup_steps``), or ``"jitter"``
+        (as ``first_episode``, and every later episode is cut at a random length, which keeps slots apart where
+        they could fall into step again).
+    :param offsets: ``"even"`` (``floor(i * horizon / n_envs)``), ``"blocks"``, ``"random"`` or a callable
+        ``(n_envs, horizon, rng) -> offsets``.
+    :param n_steps: Rollout length, for ``"blocks"`` (there are ``ceil(horizon / n_steps)`` of them) and to warn when
+        a rollout covers the horizon anyway.
+    :param n_blocks: Number of blocks, instead of the number that follows from ``n_steps``.
+    :param block_multiplier: Blocks per rollout length.
+    :param block_weights: Relative number of slots per block, e.g. more at the beginning. Even by default.
+    :param random_fraction: Share of slots that get a random offset instead.
+    :param reassign_every: Redraw a slot's offset every so many of its episodes. Never by default.
+    :param jitter_fraction: ``"jitter"`` draws lengths from ``[(1 - jitter_fraction) * horizon, horizon]``.
+    :param warmup_actions: ``"random"``, ``"noop"`` (zeros) or a callable that maps a batch of raw observations of
+        ``n_envs`` slots to their actions, for ``mode="warmup"``.
+    :param group_reset: When an episode ends by itself, end those of its block too. Keeps blocks together where
+        episodes can end early; off by default since it throws episodes away.
+    :param horizon_budget: ``"full"``, ``"discount"`` or a callable ``(n, rng) -> lengths``.
+    :param gamma: Discount factor of ``"discount"``; use the model's.
+    :param full_fraction: Share of episodes that a horizon budget leaves at full length, so that late states and
+        ``Monitor``'s statistics do not vanish.
+    :param rank: Index of this process among ``world_size`` ones that share the offsets.
+    :param world_size: Number of processes.
+    :param enabled: ``False`` passes everything through untouched, for evaluation environments.
+    :param seed: Seed of everything drawn here. A later call of :meth:`seed` overrides it.
+    :raises ValueError: if an argument is out of range, arguments contradict each other, the horizon cannot be
+        found, or ``venv`` is not a base ``VecEnv``.
+    """
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        horizon: int | None = None,
+        mode: str = "first_episode",
+        offsets: str | OffsetRule = "even",
+        n_steps: int | None = None,
+        n_blocks: int | None = None,
+        block_multiplier: int = 1,
+        block_weights: ArrayLike | None = None,
+        random_fraction: float = 0.0,
+        reassign_every: int | None = None,
+        jitter_fraction: float = 0.25,
+        warmup_actions: str | WarmupActions = "random",
+        group_reset: bool = False,
+        horizon_budget: str | LengthRule = "full",
+        gamma: float = 0.99,
+        full_fraction: float = 0.1,
+        rank: int = 0,
+        world_size: int = 1,
+        enabled: bool = True,
+        seed: int | None = None,
+    ):
+        if mode not in ("first_episode", "warmup", "jitter"):
+            raise ValueError(f"mode={mode!r} is not one of 'first_episode', 'warmup' and 'jitter'")
+        if not (0.0 <= random_fraction <= 1.0 and 0.0 <= full_fraction <= 1.0 and 0.0 <= jitter_fraction < 1.0):
+            raise ValueError(
+                f"random_fraction={random_fraction} and full_fraction={full_fraction} must lie in [0, 1], "
+                f"jitter_fraction={jitter_fraction} in [0, 1)"
+            )
+        if reassign_every is not None and reassign_every < 1:
+            raise ValueError(f"reassign_every={reassign_every} must be at least 1 episode")
+        super().__init__(venv, enabled=enabled, seed=seed)
+        self.horizon = find_horizon(venv, horizon) if enabled or horizon is not None else None
+        self.mode = mode
+        self.n_steps = n_steps
+        self.random_fraction = random_fraction
+        self.reassign_every = reassign_every
+        self.jitter_fraction = jitter_fraction
+        self.group_reset = group_reset
+        self.full_fraction = full_fraction
+        self.rank, self.world_size = rank, world_size
+        self._block_weights = block_weights
+        self._n_blocks, self._block_multiplier = n_blocks, block_multiplier
+        self._offset_rule = offsets
+        self._horizon_budget = horizon_budget
+        self.gamma = gamma
+        self._warmup_actions = parse_warmup_actions(warmup_actions, self.action_space, seed)
+        self._warned = False
+        if enabled:
+            self._plan()
+
+    def enable(self) -> None:
+        if not self.enabled and self.horizon is None:
+            self.horizon = find_horizon(self.venv, None)
+        if not self.enabled:
+            self._plan()
+        super().enable()
+
+    # ------------------------------------------------------------------ plan
+
+    def _plan(self) -> None:
+        """Everything that follows from the arguments once the horizon is known; errors show here."""
+        assert self.horizon is not None
+        self._survival = self._parse_horizon_budget()
+        self.offsets = self.draw_offsets()
+        self._pending_offsets = self.offsets.copy()
+        self._episodes_begun = np.zeros(self.num_envs, dtype=np.int64)
+        self._first_end_early = np.zeros(self.num_envs, dtype=bool)
+        self._phase_counts = np.zeros(self._phase_bins(), dtype=np.int64)
+        for reason in self._static_advice():
+            self._warn(reason)
+
+    def _parse_horizon_budget(self) -> NDArray[np.float64] | None:
+        assert self.horizon is not None
+        if self._horizon_budget == "discount":
+            return horizons.discount_survival(self.gamma, self.horizon)
+        if self._horizon_budget != "full" and not callable(self._horizon_budget):
+            raise ValueError(f"horizon_budget={self._horizon_budget!r} is not 'full', 'discount' or a callable")
+        return None
+
+    @property
+    def discounts_lengths(self) -> bool:
+        """Whether episode lengths follow the discount factor."""
+        return self._horizon_budget == "discount"
+
+    def _phase_bins(self) -> int:
+        assert self.horizon is not None
+        if self._n_blocks is not None:
+            return self._n_blocks
+        if self.n_steps is not None:
+            return staggering.n_blocks(self.horizon, self.n_steps, self._block_multiplier)
+        return min(PHASE_BINS, self.horizon)
+
+    def draw_offsets(self) -> NDArray[np.int64]:
+        """
+        Draw offsets by the rule given at construction.
+
+        :return: One offset [steps] per slot of this process.
+        :raises ValueError: if the rule's arguments or its result are out of range.
+        """
+        assert self.horizon is not None
+        horizon, rng = self.horizon, self._budget_rng
+        n_global, first = staggering.rank_slice(self.num_envs, self.rank, self.world_size)
+        rule = self._offset_rule
+        if callable(rule):
+            offsets = np.asarray(rule(n_global, horizon, rng))
+        elif rule == "even":
+            offsets = staggering.even_offsets(n_global, horizon)
+        elif rule == "blocks":
+            if self._n_blocks is None and self.n_steps is None:
+                raise ValueError("offsets='blocks' needs n_steps (the rollout length) or n_blocks")
+            offsets = staggering.block_offsets(n_global, horizon, self._phase_bins(), self._block_weights)
+        elif rule == "random":
+            offsets = staggering.random_offsets(n_global, horizon, rng)
+        else:
+            raise ValueError(f"offsets={rule!r} is not 'even', 'blocks', 'random' or a callable")
+        if offsets.shape != (n_global,) or offsets.min() < 0 or offsets.max() >= horizon:
+            raise ValueError(
+                f"Offsets must be {n_global} numbers in [0, {horizon}), got shape {offsets.shape} "
+                f"with values from {offsets.min()} to {offsets.max()}"
+            )
+        mixed = staggering.mix_random(offsets.astype(np.int64), horizon, self.random_fraction, rng)
+        return mixed[first :: self.world_size]
+
+    def reassign(self, offsets: ArrayLike | None = None) -> None:
+        """
+        Give the slots new offsets, each at the beginning of its next episode.
+
+        :param offsets: One offset [steps] per slot, each in ``[0, horizon)``. Drawn anew by default.
+        :raises ValueError: if they are out of range, or the wrapper is disabled.
+        """
+        if not self.enabled:
+            raise ValueError("reassign() on a StaggeredResetVecEnv with enabled=False: it never shifts a slot")
+        assert self.horizon is not None
+        new = self.draw_offsets() if offsets is None else np.asarray(offsets, dtype=np.int64)
+        if new.shape != (self.num_envs,) or new.min() < 0 or new.max() >= self.horizon:
+            raise ValueError(f"Offsets must be {self.num_envs} numbers in [0, {self.horizon}), got {new.tolist()}")
+        self.offsets = new
+        self._pending_offsets = new.copy()
+
+    # ------------------------------------------------------------------ VecEnv
+
+    def reset(self) -> VecEnvObs:
+        if self.enabled:
+            self._pending_offsets = self.offsets.copy()
+            self._episodes_begun[:] = 0
+            if self.mode == "warmup":
+                self._pending_offsets[:] = 0
+        obs = super().reset()
+        if self.enabled and self.mode == "warmup" and self.num_envs > 1:
+            ages, steps = warm_up(self.venv, obs, self.offsets, self._warmup_actions)
+            self.ages[:] = ages
+            self.ledger.warmup_steps += steps
+        return obs
+
+    def step_wait(self) -> VecEnvStepReturn:
+        obs, rewards, dones, infos = super().step_wait()
+        if self.enabled:
+            assert self.horizon is not None
+            bins = len(self._phase_counts)
+            phases = np.minimum(self.ages * bins // self.horizon, bins - 1)
+            self._phase_counts += np.bincount(phases, minlength=bins)
+        return obs, rewards, dones, infos
+
+    def _end_episodes(
+        self, obs: VecEnvObs, dones: NDArray[np.bool_], infos: list[dict[str, Any]], cuts: NDArray[np.bool_]
+    ) -> None:
+        assert self.horizon is not None
+        first = dones & (self._episodes_begun == 1) & (self.offsets > 0) & (self.ages < self.horizon - self.offsets)
+        self._first_end_early |= first
+        super()._end_episodes(obs, dones, infos, cuts)
+        if self.group_reset and dones.any():
+            same_block = np.isin(self.offsets, self.offsets[dones]) & ~dones & ~cuts
+            for slot in np.flatnonzero(same_block).tolist():
+                self._limit(slot, int(self.ages[slot]) + 1, "stagger")
+        if not self._warned and (self._episodes_begun > 1).all():
+            for reason in self._measured_advice():
+                self._warn(reason)
+
+    def _set_limits(self, slots: list[int]) -> None:
+        assert self.horizon is not None
+        lengths = self._budget_lengths(len(slots))
+        for slot, length in zip(slots, lengths, strict=True):
+            begun = int(self._episodes_begun[slot])
+            if self.reassign_every is not None and begun > 0 and begun % self.reassign_every == 0:
+                self._pending_offsets[slot] = self._budget_rng.choice(self.offsets)
+            if self.num_envs > 1 and self._pending_offsets[slot] > 0:
+                self._limit(slot, self.horizon - int(self._pending_offsets[slot]), "stagger")
+            elif self.mode == "jitter" and begun > 0:
+                shortest = max(1, int((1.0 - self.jitter_fraction) * self.horizon))
+                self._limit(slot, int(self._budget_rng.integers(shortest, self.horizon + 1)), "jitter")
+            if length < self.horizon:
+                self._limit(slot, int(length), "horizon")
+            self._pending_offsets[slot] = 0
+            self._episodes_begun[slot] += 1
+
+    def _budget_lengths(self, n: int) -> NDArray[np.int64]:
+        assert self.horizon is not None
+        if self._survival is not None:
+            return horizons.draw_lengths(self._survival, n, self._budget_rng, self.full_fraction)
+        if not callable(self._horizon_budget):
+            return np.full(n, self.horizon, dtype=np.int64)
+        lengths = np.asarray(self._horizon_budget(n, self._budget_rng), dtype=np.int64)
+        if lengths.shape != (n,) or lengths.min() < 1:
+            raise ValueError(f"horizon_budget must return {n} lengths of at least 1 step, got {lengths.tolist()}")
+        full = self._budget_rng.random(n) < self.full_fraction
+        return np.where(full, self.horizon, lengths)
+
+    # ------------------------------------------------------------------ diagnosis
+
+    def diagnose(self, n_steps: int | None = None) -> StaggerDiagnosis:
+        """
+        Measure the spread of the slots since the last call and say when staggering cannot help.
+
+        :param n_steps: Rollout length of the algorithm, if it was not given at construction.
+        :return: The measurement.
+        :raises ValueError: if the wrapper is disabled.
+        """
+        if not self.enabled:
+            raise ValueError("diagnose() on a StaggeredResetVecEnv with enabled=False: it measures nothing")
+        assert self.horizon is not None
+        counts, self._phase_counts = self._phase_counts, np.zeros_like(self._phase_counts)
+        return StaggerDiagnosis(
+            phase_coverage=staggering.phase_coverage(counts),
+            phase_entropy=staggering.phase_entropy(counts),
+            dispersion=staggering.circular_dispersion(self.ages, self.horizon),
+            early_end_ratio=self._early_end_ratio(),
+            advice=(*self._static_advice(n_steps), *self._measured_advice()),
+        )
+
+    def _early_end_ratio(self) -> float:
+        shifted = self.offsets > 0
+        return float(self._first_end_early[shifted].mean()) if shifted.any() else 0.0
+
+    def _static_advice(self, n_steps: int | None = None) -> list[str]:
+        assert self.horizon is not None
+        n_steps = n_steps or self.n_steps
+        advice = []
+        if self.num_envs == 1 and self._horizon_budget == "full":
+            advice.append("there is one slot, and staggering shifts slots against each other")
+        if n_steps is not None and n_steps >= self.horizon:
+            advice.append(f"a rollout of {n_steps} steps covers the horizon of {self.horizon} steps by itself")
+        return advice
+
+    def _measured_advice(self) -> list[str]:
+        if (self._episodes_begun > 1).all() and self._early_end_ratio() >= DISPERSED_SHARE:
+            share = self._early_end_ratio()
+            return [f"{share:.0%} of the first episodes ended by themselves before their offset could shift them"]
+        return []
+
+    def _warn(self, reason: str) -> None:
+        self._warned = True
+        warnings.warn(f"Staggered resets cannot help here: {reason}.", UserWarning, stacklevel=2)
