@@ -2,7 +2,13 @@
 
 __version__ = "0.1.0"
 
+from importlib import import_module
+from typing import Any
+
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
+from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
+from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
+from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
 from sb3_budget.core.gates import (
@@ -15,20 +21,54 @@ from sb3_budget.core.gates import (
     ValueGate,
 )
 from sb3_budget.core.scores import RolloutView
+from sb3_budget.policies.critic_learning_rate import CriticLearningRatePolicy
+from sb3_budget.policies.ensemble_actor_critic import (
+    EnsembleActorCriticCnnPolicy,
+    EnsembleActorCriticPolicy,
+    EnsembleMultiInputActorCriticPolicy,
+)
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 from sb3_budget.vec_env.start import Start
 
+#: Names that need sb3-contrib and are imported when they are first used.
+_CONTRIB = {
+    "SelectiveMaskableDictRolloutBuffer": "sb3_budget.buffers.selective_maskable_buffer",
+    "SelectiveMaskableRolloutBuffer": "sb3_budget.buffers.selective_maskable_buffer",
+    "SelectiveRecurrentDictRolloutBuffer": "sb3_budget.buffers.selective_recurrent_buffer",
+    "SelectiveRecurrentPPO": "sb3_budget.algorithms.selective_recurrent_ppo",
+    "SelectiveRecurrentRolloutBuffer": "sb3_budget.buffers.selective_recurrent_buffer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CONTRIB:
+        return getattr(import_module(_CONTRIB[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
+    "AdaptiveOffsetCallback",
+    "AdaptiveQuantileCallback",
     "ConfidenceGate",
+    "CriticLearningRatePolicy",
+    "EnsembleActorCriticCnnPolicy",
+    "EnsembleActorCriticPolicy",
+    "EnsembleMultiInputActorCriticPolicy",
     "EpisodeControlVecEnv",
     "HeuristicGate",
     "QuantileGate",
     "RandomGate",
     "RatioGate",
     "RewardGate",
+    "RolloutLengthCallback",
     "RolloutView",
     "SelectiveDictRolloutBuffer",
+    "SelectiveMaskableDictRolloutBuffer",
+    "SelectiveMaskableRolloutBuffer",
+    "SelectiveRecurrentDictRolloutBuffer",
+    "SelectiveRecurrentPPO",
+    "SelectiveRecurrentRolloutBuffer",
     "SelectiveRolloutBuffer",
     "SelectiveRolloutCallback",
     "StaggeredResetCallback",

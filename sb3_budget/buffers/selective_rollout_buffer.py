@@ -150,13 +150,16 @@ class SelectiveBufferMixin:
     def _flatten_once(self) -> None:
         """Let the parent flatten its arrays: it does so when its generator is first asked."""
         if not self.generator_ready:
-            state = np.random.get_state()
+            state = np.random.get_state()  # noqa: NPY002  # SB3 draws from the global generator
             next(super().get(1))  # type: ignore[misc]  # the parent is a rollout buffer
-            np.random.set_state(state)
+            np.random.set_state(state)  # noqa: NPY002  # as if nothing had been drawn
 
 
 def _as_slots(slots: int | Iterable[int]) -> NDArray[np.int64]:
-    return np.atleast_1d(np.asarray(slots, dtype=np.int64))
+    given = np.atleast_1d(np.asarray(slots))
+    if given.dtype == bool:
+        raise ValueError("Slots are given by index, not by a boolean mask: use np.flatnonzero(mask)")
+    return given.astype(np.int64)
 
 
 class SelectiveRolloutBuffer(SelectiveBufferMixin, RolloutBuffer):

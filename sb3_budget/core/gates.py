@@ -116,10 +116,13 @@ class _PeerGate:
     episodes that were judged at the same age.
 
     :param score: ``"value"``, ``"return"``, ``"surprise"`` or a function of a :class:`~sb3_budget.RolloutView`.
-    :param window: Number of scores in the window of peers.
+    :param window: Number of scores in the window of peers, at least :data:`MIN_PEERS`.
+    :raises ValueError: if an argument is out of range.
     """
 
     def __init__(self, score: str | Score, window: int):
+        if window < MIN_PEERS:
+            raise ValueError(f"window={window} is less than the {MIN_PEERS} scores that a gate compares with at least")
         self._score, self._pooled = parse_score(score)
         self._window_size = window
         self._windows: dict[int, ScoreWindow] = {-1: ScoreWindow(window)}
@@ -205,7 +208,7 @@ class RewardGate(_PeerGate):
     """
 
     def __init__(self, deviations: float = 0.5, window: int = WINDOW):
-        if deviations < 0.0:
+        if not deviations >= 0.0:
             raise ValueError(f"deviations={deviations} must not be negative")
         self.deviations = deviations
         super().__init__(_rewards_so_far, window)
@@ -226,7 +229,7 @@ class ValueGate(_PeerGate):
     """
 
     def __init__(self, deviations: float = 0.5, threshold: float | None = None, window: int = WINDOW):
-        if deviations < 0.0:
+        if not deviations >= 0.0:
             raise ValueError(f"deviations={deviations} must not be negative")
         self.deviations = deviations
         self.threshold = threshold

@@ -40,7 +40,8 @@ def stop_weights(
     in_stopped = next_stop < next_start
     distances = np.where(in_stopped, next_stop - rows, 0)
     decay = np.power(gamma * gae_lambda, distances) if tail else 1.0
-    return np.where(in_stopped, 1.0 - (1.0 - early_weight) * decay, 1.0).astype(np.float32)
+    # A sum of positive terms, in which an early_weight far below 1 is not lost to cancellation.
+    return np.where(in_stopped, (1.0 - decay) + early_weight * decay, 1.0).astype(np.float32)
 
 
 def thin(weights: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:

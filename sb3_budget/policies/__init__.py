@@ -1,0 +1,1 @@
+"""Critics: several at once, slower ones, and averaged ones."""
