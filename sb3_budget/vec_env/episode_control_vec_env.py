@@ -52,16 +52,11 @@ class EpisodeControlVecEnv(VecEnvWrapper):
     """
 
     def __init__(self, venv: VecEnv, enabled: bool = True, seed: int | None = None):
-        if isinstance(venv, VecEnvWrapper):
-            own, below = type(self).__name__, type(venv).__name__
-            raise ValueError(
-                f"{own} must sit directly on the base VecEnv, but was given a {below}: write {below}({own}(venv)) "
-                f"instead of {own}({below}(venv))"
-            )
+        self._check_base(venv)
         super().__init__(venv)
         self.enabled = enabled
         if enabled:
-            self._check_early_resets()
+            self._check_early_resets(venv)
         self.ledger = Ledger()
         self._budget_rng = np.random.default_rng(seed)
         self._start_sampler: StartSampler | None = None
@@ -78,10 +73,20 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._audited = np.zeros(self.num_envs, dtype=bool)
         self._start_ids: list[Hashable | None] = [None] * self.num_envs
 
-    def _check_early_resets(self) -> None:
+    @classmethod
+    def _check_base(cls, venv: VecEnv) -> None:
+        if isinstance(venv, VecEnvWrapper):
+            own, below = cls.__name__, type(venv).__name__
+            raise ValueError(
+                f"{own} must sit directly on the base VecEnv, but was given a {below}: write {below}({own}(venv)) "
+                f"instead of {own}({below}(venv))"
+            )
+
+    def _check_early_resets(self, venv: VecEnv) -> None:
         # What env_is_wrapped says decides how a slot is reset, so it is asked once and not at each stop.
-        self._episodic_lives = any(self.venv.env_is_wrapped(EpisodicLifeEnv))
-        if any(self.venv.env_is_wrapped(Monitor)) and not all(self.venv.get_attr("allow_early_resets")):
+        self._episodic_lives = any(venv.env_is_wrapped(EpisodicLifeEnv))
+        monitored = np.flatnonzero(venv.env_is_wrapped(Monitor)).tolist()
+        if not all(venv.get_attr("allow_early_resets", indices=monitored)):
             raise ValueError(
                 f"{type(self).__name__} resets slots before their episode is over, but Monitor was built with "
                 "allow_early_resets=False: build it with allow_early_resets=True"
@@ -97,7 +102,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         """
         if self.enabled:
             return
-        self._check_early_resets()
+        self._check_early_resets(self.venv)
         self.enabled = True
         self._allocate()
         self._set_limits(list(range(self.num_envs)))
@@ -145,6 +150,8 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         given = np.asarray(list(indices) if isinstance(indices, Iterable) else [indices])
         if given.dtype == bool:
             raise ValueError("Slots are given by index, not by a boolean mask: use np.flatnonzero(mask)")
+        if given.size and not np.issubdtype(given.dtype, np.integer):
+            raise ValueError(f"Slots are integers, not {given.tolist()}")
         slots = given.astype(np.int64)
         if slots.size and (slots.min() < 0 or slots.max() >= self.num_envs):
             raise ValueError(f"Slots {slots.tolist()} must lie in [0, {self.num_envs})")
@@ -171,6 +178,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
     def step_wait(self) -> VecEnvStepReturn:
         obs, rewards, dones, infos = self.venv.step_wait()
         if not self.enabled:
+            self.reset_infos = list(self.venv.reset_infos)
             return obs, rewards, dones, infos
         rewards = np.asarray(rewards, dtype=np.float32)
         dones = np.asarray(dones, dtype=bool)
@@ -192,8 +200,9 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         """Report the episodes that ended with this step, cut those that must, and begin the next ones, all in place."""
         natural = np.flatnonzero(dones).tolist()
         cut_slots = np.flatnonzero(cuts).tolist()
-        self.reset_infos = list(self.venv.reset_infos)
         for slot in natural:
+            # Only these: SubprocVecEnv does not notice our own resets and keeps what was before them.
+            self.reset_infos[slot] = self.venv.reset_infos[slot]
             reason = "time_limit" if infos[slot].get("TimeLimit.truncated", False) else "terminated"
             self._report(infos[slot], slot, reason)
         for slot in cut_slots:
@@ -234,6 +243,8 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._stop_requested[slots] = False
         self._audited[slots] = False
         self._limits[slots] = NO_LIMIT
+        for slot in slots:
+            self._start_ids[slot] = None
         self._set_limits(slots)
         if self._start_sampler is not None:
             for slot in slots:
@@ -252,7 +263,6 @@ class EpisodeControlVecEnv(VecEnvWrapper):
     def _place(self, obs: VecEnvObs, slot: int) -> None:
         assert self._start_sampler is not None
         start = self._start_sampler(slot)
-        self._start_ids[slot] = None
         if start is None:
             return
         check_start(start)
@@ -289,13 +299,16 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         Give a restored wrapper its environments. Episodes start anew at the next :meth:`reset`.
 
         :param venv: The base vectorised environment.
-        :raises ValueError: if there is one already, or the number of slots differs.
+        :raises ValueError: if there is one already, the number of slots differs, or as at construction.
         """
         if self.venv is not None:
             raise ValueError("Trying to set venv of already initialized wrapper")
         if venv.num_envs != self.num_envs:
             raise ValueError(f"The wrapper was saved with {self.num_envs} slots, the given VecEnv has {venv.num_envs}")
+        self._check_base(venv)
         check_shape_equal(self.observation_space, venv.observation_space)
+        if self.enabled:
+            self._check_early_resets(venv)
         self.venv = venv
         self.class_attributes = dict(inspect.getmembers(self.__class__))
         self.render_mode = venv.render_mode

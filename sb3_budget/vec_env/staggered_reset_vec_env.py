@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from sb3_budget.core import horizons, staggering
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.horizon import find_horizon
+from sb3_budget.vec_env.observations import write_observation
 from sb3_budget.vec_env.warmup import WarmupActions, parse_warmup_actions, warm_up
 
 #: ``offsets(n_envs, horizon, rng)`` returns one offset [steps] per slot, each in ``[0, horizon)``.
@@ -87,7 +88,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     :param rank: Index of this process among ``world_size`` ones that share the offsets.
     :param world_size: Number of processes.
     :param enabled: ``False`` passes everything through untouched, for evaluation environments.
-    :param seed: Seed of everything drawn here. A later call of :meth:`seed` overrides it.
+    :param seed: Seed of everything drawn here. A later call of :meth:`seed` overrides it, and draws the offsets anew.
     :raises ValueError: if an argument is out of range, arguments contradict each other, the horizon cannot be
         found, or ``venv`` is not a base ``VecEnv``.
     """
@@ -139,6 +140,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         self._offset_rule = offsets
         self._horizon_budget = horizon_budget
         self.gamma = gamma
+        self._warmup_rule = warmup_actions
         self._warmup_actions = parse_warmup_actions(warmup_actions, self.action_space, seed)
         self._warned = False
         if enabled:
@@ -181,6 +183,8 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     def _phase_bins(self) -> int:
         assert self.horizon is not None
         if self._n_blocks is not None:
+            if not 1 <= self._n_blocks <= self.horizon:
+                raise ValueError(f"n_blocks={self._n_blocks} must lie between 1 and the horizon of {self.horizon} steps")
             return self._n_blocks
         if self.n_steps is not None:
             return staggering.n_blocks(self.horizon, self.n_steps, self._block_multiplier)
@@ -235,26 +239,43 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
 
     # ------------------------------------------------------------------ VecEnv
 
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        seeds = super().seed(seed)
+        if seed is not None:
+            self._warmup_actions = parse_warmup_actions(self._warmup_rule, self.action_space, seed)
+            if self.enabled:
+                self.offsets = self.draw_offsets()
+        return seeds
+
     def reset(self) -> VecEnvObs:
         if self.enabled:
             self._pending_offsets = self.offsets.copy()
             self._episodes_begun[:] = 0
+            self._first_end_early[:] = False
             if self.mode == "warmup":
                 self._pending_offsets[:] = 0
         obs = super().reset()
         if self.enabled and self.mode == "warmup" and self.num_envs > 1:
-            ages, steps = warm_up(self.venv, obs, self.offsets, self._warmup_actions)
-            self.ages[:] = ages
-            self.ledger.warmup_steps += steps
+            warm_up(obs, self.offsets, self._warmup_actions, self._advance)
         return obs
+
+    def _advance(self, obs: VecEnvObs, slot: int, action: Any) -> None:
+        """Step one slot alone. VecEnv.step() would move all; the slot's own step() leaves the reset to us."""
+        slot_obs, reward, terminated, truncated, _ = self.venv.env_method("step", action, indices=[slot])[0]
+        write_observation(obs, slot, slot_obs)
+        self.ages[slot] += 1
+        self._episode_returns[slot] += reward
+        self.ledger.warmup_steps += 1
+        if terminated or truncated or self.ages[slot] >= self._limits[slot]:
+            self.ledger.resets += 1
+            self._reset_slots(obs, [slot])
+            self._begin_episodes(obs, [slot])
 
     def step_wait(self) -> VecEnvStepReturn:
         obs, rewards, dones, infos = super().step_wait()
         if self.enabled:
             assert self.horizon is not None
-            bins = len(self._phase_counts)
-            phases = np.minimum(self.ages * bins // self.horizon, bins - 1)
-            self._phase_counts += np.bincount(phases, minlength=bins)
+            self._phase_counts += staggering.phase_histogram(self.ages, self.horizon, len(self._phase_counts))
         return obs, rewards, dones, infos
 
     def _end_episodes(
@@ -281,7 +302,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
                 self._pending_offsets[slot] = self._budget_rng.choice(self.offsets)
             if self.num_envs > 1 and self._pending_offsets[slot] > 0:
                 self._limit(slot, self.horizon - int(self._pending_offsets[slot]), "stagger")
-            elif self.mode == "jitter" and begun > 0:
+            elif self.num_envs > 1 and self.mode == "jitter" and begun > 0:
                 shortest = max(1, int((1.0 - self.jitter_fraction) * self.horizon))
                 self._limit(slot, int(self._budget_rng.integers(shortest, self.horizon + 1)), "jitter")
             if length < self.horizon:

@@ -8,10 +8,7 @@ from copy import deepcopy
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs
-
-from sb3_budget.vec_env.observations import write_observation
 
 #: Maps a batch of raw observations of all slots to one action per slot.
 WarmupActions = Callable[[VecEnvObs], NDArray]
@@ -45,7 +42,7 @@ class _RandomActions:
 
 class _NoopActions:
     def __init__(self, action_space: spaces.Space):
-        self._noop = np.zeros_like(action_space.sample())
+        self._noop = np.zeros_like(deepcopy(action_space).sample())
         if not action_space.contains(self._noop):
             raise ValueError(f"warmup_actions='noop' needs an action space that contains zero, not {action_space}")
 
@@ -61,25 +58,22 @@ def _batch_size(obs: VecEnvObs) -> int:
     return len(obs)
 
 
-def warm_up(venv: VecEnv, obs: VecEnvObs, offsets: NDArray[np.int64], actions: WarmupActions) -> tuple[NDArray[np.int64], int]:
+def warm_up(
+    obs: VecEnvObs,
+    offsets: NDArray[np.int64],
+    actions: WarmupActions,
+    advance: Callable[[VecEnvObs, int, NDArray], None],
+) -> None:
     """
-    Step slot ``i`` by ``offsets[i]`` actions. An episode that ends on the way starts again.
+    Step slot ``i`` by ``offsets[i]`` actions.
 
-    :param venv: The base vectorised environment, just reset.
-    :param obs: Its first observations; overwritten with those after the warm-up.
+    :param obs: The first observations; overwritten with those after the warm-up.
     :param offsets: Steps per slot.
     :param actions: The behaviour.
-    :return: Age of each slot's episode [steps], and the number of simulator steps taken.
+    :param advance: ``advance(obs, slot, action)`` steps one slot, writes its observation into ``obs``, and begins its
+        next episode if this one is over.
     """
-    ages = np.zeros(len(offsets), dtype=np.int64)
     for elapsed in range(int(offsets.max())):
         chosen = actions(obs)
         for slot in np.flatnonzero(offsets > elapsed).tolist():
-            # VecEnv.step() would move every slot; the slot's own step() leaves auto-reset to us.
-            slot_obs, _, terminated, truncated, _ = venv.env_method("step", chosen[slot], indices=[slot])[0]
-            ages[slot] += 1
-            if terminated or truncated:
-                slot_obs, _ = venv.env_method("reset", indices=[slot])[0]
-                ages[slot] = 0
-            write_observation(obs, slot, slot_obs)
-    return ages, int(offsets.sum())
+            advance(obs, slot, chosen[slot])
