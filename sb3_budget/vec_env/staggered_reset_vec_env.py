@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from sb3_budget.core import horizons, staggering
+from sb3_budget.core import staggering
+from sb3_budget.vec_env.diagnosis import StaggerDiagnosis
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.episode_lengths import EpisodeLengths, LengthRule
 from sb3_budget.vec_env.horizon import find_horizon
 from sb3_budget.vec_env.observations import write_observation
+from sb3_budget.vec_env.offsets import OffsetRule, check_offsets, draw_offsets
 from sb3_budget.vec_env.warmup import WarmupActions, parse_warmup_actions, warm_up
-
-#: ``offsets(n_envs, horizon, rng)`` returns one offset [steps] per slot, each in ``[0, horizon)``.
-OffsetRule = Callable[[int, int, np.random.Generator], ArrayLike]
-#: ``horizon_budget(n, rng)`` returns the lengths [steps] of ``n`` episodes.
-LengthRule = Callable[[int, np.random.Generator], ArrayLike]
 
 #: Number of phase bins that coverage and entropy are measured in when no blocks were asked for.
 PHASE_BINS = 20
+#: Number of steps that coverage and entropy look back at most.
+PHASE_STEPS = 2048
 #: Share of first episodes ending by themselves from which on staggering is reported to be idle.
 DISPERSED_SHARE = 0.75
-
-
-class StaggerDiagnosis(NamedTuple):
-    """
-    What staggering does in this run.
-
-    :param phase_coverage: Share of phase bins that a step fell into since the last measurement.
-    :param phase_entropy: Entropy of those bins, 1 for an even spread.
-    :param dispersion: Circular dispersion of the slots' present phases: 0 when all are in step, 1 when even.
-    :param early_end_ratio: Share of slots whose first episode ended by itself before its staggered end.
-    :param advice: Reasons why staggering cannot help here; empty when none was found.
-    """
-
-    phase_coverage: float
-    phase_entropy: float
-    dispersion: float
-    early_end_ratio: float
-    advice: tuple[str, ...]
 
 
 class StaggeredResetVecEnv(EpisodeControlVecEnv):
@@ -158,29 +141,22 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     def _plan(self) -> None:
         """Everything that follows from the arguments once the horizon is known; errors show here."""
         assert self.horizon is not None
-        self._survival = self._parse_horizon_budget()
+        self._lengths = EpisodeLengths(self._horizon_budget, self.horizon, self.gamma, self.full_fraction)
+        self._phase_bins = self._count_phase_bins()
         self.offsets = self.draw_offsets()
         self._pending_offsets = self.offsets.copy()
         self._episodes_begun = np.zeros(self.num_envs, dtype=np.int64)
         self._first_end_early = np.zeros(self.num_envs, dtype=bool)
-        self._phase_counts = np.zeros(self._phase_bins(), dtype=np.int64)
+        self._phase_ages: deque[NDArray[np.int64]] = deque(maxlen=PHASE_STEPS)
         for reason in self._static_advice():
             self._warn(reason)
-
-    def _parse_horizon_budget(self) -> NDArray[np.float64] | None:
-        assert self.horizon is not None
-        if self._horizon_budget == "discount":
-            return horizons.discount_survival(self.gamma, self.horizon)
-        if self._horizon_budget != "full" and not callable(self._horizon_budget):
-            raise ValueError(f"horizon_budget={self._horizon_budget!r} is not 'full', 'discount' or a callable")
-        return None
 
     @property
     def discounts_lengths(self) -> bool:
         """Whether episode lengths follow the discount factor."""
         return self._horizon_budget == "discount"
 
-    def _phase_bins(self) -> int:
+    def _count_phase_bins(self) -> int:
         assert self.horizon is not None
         if self._n_blocks is not None:
             if not 1 <= self._n_blocks <= self.horizon:
@@ -198,27 +174,10 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         :raises ValueError: if the rule's arguments or its result are out of range.
         """
         assert self.horizon is not None
-        horizon, rng = self.horizon, self._budget_rng
         n_global, first = staggering.rank_slice(self.num_envs, self.rank, self.world_size)
-        rule = self._offset_rule
-        if callable(rule):
-            offsets = np.asarray(rule(n_global, horizon, rng))
-        elif rule == "even":
-            offsets = staggering.even_offsets(n_global, horizon)
-        elif rule == "blocks":
-            if self._n_blocks is None and self.n_steps is None:
-                raise ValueError("offsets='blocks' needs n_steps (the rollout length) or n_blocks")
-            offsets = staggering.block_offsets(n_global, horizon, self._phase_bins(), self._block_weights)
-        elif rule == "random":
-            offsets = staggering.random_offsets(n_global, horizon, rng)
-        else:
-            raise ValueError(f"offsets={rule!r} is not 'even', 'blocks', 'random' or a callable")
-        if offsets.shape != (n_global,) or offsets.min() < 0 or offsets.max() >= horizon:
-            raise ValueError(
-                f"Offsets must be {n_global} numbers in [0, {horizon}), got shape {offsets.shape} "
-                f"with values from {offsets.min()} to {offsets.max()}"
-            )
-        mixed = staggering.mix_random(offsets.astype(np.int64), horizon, self.random_fraction, rng)
+        n_blocks = None if self._n_blocks is None and self.n_steps is None else self._phase_bins
+        offsets = draw_offsets(self._offset_rule, n_global, self.horizon, n_blocks, self._block_weights, self._budget_rng)
+        mixed = staggering.mix_random(offsets, self.horizon, self.random_fraction, self._budget_rng)
         return mixed[first :: self.world_size]
 
     def reassign(self, offsets: ArrayLike | None = None) -> None:
@@ -231,11 +190,8 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         if not self.enabled:
             raise ValueError("reassign() on a StaggeredResetVecEnv with enabled=False: it never shifts a slot")
         assert self.horizon is not None
-        new = self.draw_offsets() if offsets is None else np.asarray(offsets, dtype=np.int64)
-        if new.shape != (self.num_envs,) or new.min() < 0 or new.max() >= self.horizon:
-            raise ValueError(f"Offsets must be {self.num_envs} numbers in [0, {self.horizon}), got {new.tolist()}")
-        self.offsets = new
-        self._pending_offsets = new.copy()
+        self.offsets = self.draw_offsets() if offsets is None else check_offsets(offsets, self.num_envs, self.horizon)
+        self._pending_offsets = self.offsets.copy()
 
     # ------------------------------------------------------------------ VecEnv
 
@@ -274,8 +230,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     def step_wait(self) -> VecEnvStepReturn:
         obs, rewards, dones, infos = super().step_wait()
         if self.enabled:
-            assert self.horizon is not None
-            self._phase_counts += staggering.phase_histogram(self.ages, self.horizon, len(self._phase_counts))
+            self._phase_ages.append(self.ages.copy())
         return obs, rewards, dones, infos
 
     def _end_episodes(
@@ -295,7 +250,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
 
     def _set_limits(self, slots: list[int]) -> None:
         assert self.horizon is not None
-        lengths = self._budget_lengths(len(slots))
+        lengths = self._lengths.draw(len(slots), self._budget_rng)
         for slot, length in zip(slots, lengths, strict=True):
             begun = int(self._episodes_begun[slot])
             if self.reassign_every is not None and begun > 0 and begun % self.reassign_every == 0:
@@ -310,18 +265,6 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
             self._pending_offsets[slot] = 0
             self._episodes_begun[slot] += 1
 
-    def _budget_lengths(self, n: int) -> NDArray[np.int64]:
-        assert self.horizon is not None
-        if self._survival is not None:
-            return horizons.draw_lengths(self._survival, n, self._budget_rng, self.full_fraction)
-        if not callable(self._horizon_budget):
-            return np.full(n, self.horizon, dtype=np.int64)
-        lengths = np.asarray(self._horizon_budget(n, self._budget_rng), dtype=np.int64)
-        if lengths.shape != (n,) or lengths.min() < 1:
-            raise ValueError(f"horizon_budget must return {n} lengths of at least 1 step, got {lengths.tolist()}")
-        full = self._budget_rng.random(n) < self.full_fraction
-        return np.where(full, self.horizon, lengths)
-
     # ------------------------------------------------------------------ diagnosis
 
     def diagnose(self, n_steps: int | None = None) -> StaggerDiagnosis:
@@ -335,7 +278,8 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         if not self.enabled:
             raise ValueError("diagnose() on a StaggeredResetVecEnv with enabled=False: it measures nothing")
         assert self.horizon is not None
-        counts, self._phase_counts = self._phase_counts, np.zeros_like(self._phase_counts)
+        counts = staggering.phase_histogram(np.array(self._phase_ages), self.horizon, self._phase_bins)
+        self._phase_ages.clear()
         return StaggerDiagnosis(
             phase_coverage=staggering.phase_coverage(counts),
             phase_entropy=staggering.phase_entropy(counts),
