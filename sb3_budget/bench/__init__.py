@@ -1,0 +1,1 @@
+"""Arms, seeds, statistics, plots: the command line ``sb3-budget``."""

@@ -1,0 +1,167 @@
+"""The command line ``sb3-budget``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from sb3_budget.bench import arms, info, overhead, plan, train
+from sb3_budget.bench.bench import run_jobs
+from sb3_budget.bench.report import write_report
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    :param argv: arguments, those of the process by default
+    :return: exit code: 0, 1 if a run failed, 130 after Ctrl-C; wrong arguments exit with 2
+    """
+    warnings.filterwarnings("ignore", "Overriding environment", category=UserWarning)
+    argv = sys.argv[1:] if argv is None else list(argv)
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    arguments.command_line = shlex.join(["sb3-budget", *argv])
+    try:
+        with _terminated_as_interrupted():
+            return int(arguments.handler(arguments))
+    except ValueError as error:
+        parser.error(str(error))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """A polite ``kill`` keeps and reports as much as Ctrl-C does."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """
+    :return: the parser of ``sb3-budget``
+    """
+    parser = argparse.ArgumentParser(prog="sb3-budget", description="Sample-efficient on-policy training with SB3, measured.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+
+    bench = commands.add_parser("bench", help="arms against stock SB3 at an equal number of simulator steps")
+    bench.add_argument("--env", nargs="+", default=None, help="ids of the envs (HalfCheetah-v5)")
+    bench.add_argument("--arms", default=None, help=f"comma-separated: {', '.join(arms.ARMS)}, or arm+label (stock,full)")
+    bench.add_argument("--seeds", type=_positive, default=None, help="number of seeds (5)")
+    bench.add_argument("--first-seed", type=int, default=0, help="the first of them (0)")
+    bench.add_argument("--jobs", type=_positive, default=None, help="runs side by side (the processor cores)")
+    bench.add_argument(
+        "--out", type=Path, default=None, help="folder of the results; finished runs in it are kept (sb3-budget-bench)"
+    )
+    bench.add_argument("--evals", type=_positive, default=None, help="evaluations at equal distances (10)")
+    bench.add_argument("--eval-episodes", type=_positive, default=8, help="episodes of each (8)")
+    bench.add_argument("--target-return", nargs="+", default=[], metavar="[ENV=]X", help="also report steps and seconds to X")
+    bench.add_argument(
+        "--arm-hyperparams", action="append", default=[], metavar="ARM=FILE", help="another file for one arm; repeatable"
+    )
+    bench.add_argument("--quick", action="store_true", help="a small comparison that takes a few minutes on two cores")
+    _add_training(bench)
+    bench.set_defaults(handler=_bench)
+
+    training = commands.add_parser("train", help="train one model and save it")
+    training.add_argument("--env", required=True, help="id of the env")
+    training.add_argument("--arm", default="full", help="an arm of bench (full)")
+    training.add_argument("--seed", type=int, default=0, help="seed (0)")
+    training.add_argument("--out", type=Path, default=Path("sb3-budget-model"), help="folder of the model (sb3-budget-model)")
+    training.add_argument("--tensorboard", default=None, metavar="FOLDER", help="log to TensorBoard")
+    _add_training(training)
+    training.set_defaults(handler=_train)
+
+    plot = commands.add_parser("plot", help="write results.json, report.md and curves.png again from the runs of bench")
+    plot.add_argument("out", type=Path, help="folder of the results")
+    plot.add_argument("--target-return", nargs="+", default=[], metavar="[ENV=]X", help="also report steps and seconds to X")
+    plot.set_defaults(handler=_plot)
+
+    cost = commands.add_parser("overhead", help="what the parts cost, side by side with SB3 alone")
+    cost.add_argument("--env", default=None, help="id of the env (HalfCheetah-v5, without MuJoCo Pendulum-v1)")
+    cost.add_argument("--n-envs", type=_positive, default=64, help="number of slots (64)")
+    cost.add_argument("--repetitions", type=_positive, default=40, help="pairs of measurements (40)")
+    cost.add_argument("--json", action="store_true", help="print JSON")
+    cost.set_defaults(handler=_overhead)
+
+    about = commands.add_parser("info", help="versions and machine")
+    about.add_argument("--json", action="store_true", help="print JSON")
+    about.set_defaults(handler=_info)
+    return parser
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--steps", type=_positive, default=None, help="budget in simulator steps (n_timesteps of the file, 300000)"
+    )
+    parser.add_argument("--n-envs", type=_positive, default=None, help="number of slots (64)")
+    parser.add_argument("--n-steps", type=_positive, default=None, help="rollout length (16)")
+    parser.add_argument("--hyperparams", default=None, metavar="FILE", help="YAML in RL Zoo's format instead of our defaults")
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    jobs, out = plan.jobs(arguments), arguments.out or Path("sb3-budget-quick" if arguments.quick else "sb3-budget-bench")
+    targets = plan.targets(arguments.target_return, {job.env_id for job in jobs})
+    interrupted, failures = False, []
+    try:
+        failures = run_jobs(jobs, out, arguments.jobs or info.n_cores())
+    except KeyboardInterrupt:
+        interrupted = True
+        print("interrupted: finished runs are kept, the same command goes on from them", file=sys.stderr)
+    if any((out / "seeds").glob("*.json")):
+        print(write_report(out, arguments.command_line, targets))
+        print(f"written: {out}/results.json, report.md, curves.png")
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return INTERRUPTED if interrupted else int(bool(failures))
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    print(train.train(plan.training_job(arguments), arguments.out, arguments.tensorboard))
+    return 0
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    print(write_report(arguments.out, arguments.command_line, plan.targets(arguments.target_return, None)))
+    return 0
+
+
+def _overhead(arguments: argparse.Namespace) -> int:
+    env_id = arguments.env or overhead.default_env()
+    plan.check_env(env_id)
+    measured = overhead.measure(env_id, arguments.n_envs, arguments.repetitions)
+    print(json.dumps(measured, indent=1) if arguments.json else overhead.describe(measured))
+    return 0
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    print(json.dumps({"cores": info.n_cores(), **info.versions()}, indent=1) if arguments.json else info.describe())
+    return 0
+
+
+def _positive(text: str) -> int:
+    value = int(float(text)) if "e" in text.lower() else int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return value

@@ -1,0 +1,74 @@
+"""The learning curves of one arm on one env, brought to common points."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Curves(NamedTuple):
+    """
+    One row per seed.
+
+    :param seeds: the seeds
+    :param steps: ledger steps of the points (n_points,)
+    :param seconds: seconds of training there (n_seeds, n_points)
+    :param cpu_seconds: processor seconds of training there (n_seeds, n_points)
+    :param returns: mean evaluated returns there (n_seeds, n_points)
+    :param finals: last evaluated mean returns (n_seeds,)
+    """
+
+    seeds: list[int]
+    steps: np.ndarray
+    seconds: np.ndarray
+    cpu_seconds: np.ndarray
+    returns: np.ndarray
+    finals: np.ndarray
+
+
+def align(results: list[dict[str, Any]]) -> Curves:
+    """
+    Points of all seeds, interpolated to the steps of the seed that ended first.
+
+    :param results: runs of one arm on one env
+    :return: their curves
+    """
+    tables = [np.array(result["points"], dtype=float).T for result in results]
+    grid = min((table[0] for table in tables), key=lambda steps: float(steps[-1]))
+
+    def interpolated(row: int) -> np.ndarray:
+        return np.array([np.interp(grid, table[0], table[row]) for table in tables])
+
+    return Curves(
+        seeds=[int(result["seed"]) for result in results],
+        steps=grid,
+        seconds=interpolated(1),
+        cpu_seconds=interpolated(2),
+        returns=interpolated(3),
+        finals=np.array([table[3, -1] for table in tables]),
+    )
+
+
+def group(results: list[dict[str, Any]]) -> tuple[dict[str, dict[str, list[dict[str, Any]]]], list[str]]:
+    """
+    Runs by env and arm. Runs of an arm with other settings than most of its runs cannot stand in one mean.
+
+    :param results: finished runs
+    :return: env id -> arm -> runs with equal settings, and one sentence for every run left out
+    """
+    envs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for result in results:
+        envs.setdefault(result["env"], {}).setdefault(result["arm"], []).append(result)
+    left_out: list[str] = []
+    for env_id, by_arm in envs.items():
+        for name, runs in by_arm.items():
+            hashes = [run["settings_hash"] for run in runs]
+            common = max(hashes, key=hashes.count)
+            by_arm[name] = [run for run in runs if run["settings_hash"] == common]
+            left_out += [
+                f"{env_id}, {name}, seed {run['seed']}: left out, it ran with other settings"
+                for run in runs
+                if run["settings_hash"] != common
+            ]
+    return envs, left_out

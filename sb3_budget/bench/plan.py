@@ -1,0 +1,118 @@
+"""From command-line arguments to runs, with every wrong argument refused before the first one starts."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Collection
+
+import gymnasium as gym
+
+from sb3_budget.bench import arms
+from sb3_budget.bench.hyperparams import read_hyperparams
+from sb3_budget.bench.run import Job
+from sb3_budget.bench.settings import Settings, default_settings
+
+DEFAULT_STEPS = 300_000
+QUICK = {"env": ["HalfCheetah-v5"], "arms": "stock,full", "seeds": 2, "steps": 150_000, "evals": 6}
+"""What ``--quick`` stands for, unless given."""
+
+
+def jobs(arguments: argparse.Namespace) -> list[Job]:
+    """
+    :param arguments: of ``bench``
+    :return: its runs, arm by arm within a seed, so that an interrupted benchmark compares what it can
+    """
+    if arguments.quick:
+        for name, value in QUICK.items():
+            if getattr(arguments, name) is None:
+                setattr(arguments, name, value)
+    names = [name.strip() for name in (arguments.arms or "stock,full").split(",") if name.strip()]
+    env_ids = arguments.env or ["HalfCheetah-v5"]
+    _check_names(names)
+    for env_id in env_ids:
+        check_env(env_id)
+    files = _arm_files(arguments.arm_hyperparams, names)
+    n_seeds, evals = arguments.seeds or 5, arguments.evals or 10
+    planned = []
+    for env_id in env_ids:
+        chosen = {name: _settings(env_id, files.get(name, arguments.hyperparams), arguments) for name in names}
+        for seed in range(arguments.first_seed, arguments.first_seed + n_seeds):
+            for name, (settings, steps) in chosen.items():
+                planned.append(Job(env_id, name, seed, settings, steps, evals, arguments.eval_episodes))
+    return planned
+
+
+def training_job(arguments: argparse.Namespace) -> Job:
+    """
+    :param arguments: of ``train``
+    :return: its run
+    """
+    arms.split(arguments.arm)
+    if arms.copied_arm(arguments.arm) is not None:
+        raise ValueError(f"{arguments.arm} is a control that copies another run: it exists in bench only")
+    check_env(arguments.env)
+    settings, steps = _settings(arguments.env, arguments.hyperparams, arguments)
+    return Job(arguments.env, arguments.arm, arguments.seed, settings, steps)
+
+
+def targets(texts: list[str], env_ids: Collection[str] | None) -> dict[str, float]:
+    """
+    :param texts: ``X`` for every env or ``ENV=X``
+    :param env_ids: the envs there are, ``None`` if unknown
+    :return: env id (or an empty string for every env) -> return
+    """
+    found = {}
+    for text in texts:
+        env_id, _, value = text.rpartition("=")
+        if env_ids is not None and env_id and env_id not in env_ids:
+            raise ValueError(f"--target-return {text}: {env_id} is not among the envs {', '.join(sorted(env_ids))}")
+        try:
+            found[env_id] = float(value)
+        except ValueError:
+            raise ValueError(f"--target-return {text}: {value!r} is no number") from None
+    return found
+
+
+def check_env(env_id: str) -> None:
+    """
+    :param env_id: refused if Gymnasium does not know it or a package it needs is missing
+    """
+    try:
+        spec = gym.spec(env_id)
+    except gym.error.Error as error:
+        raise ValueError(f"unknown env {env_id}: {error}") from error
+    if "mujoco" in str(spec.entry_point) and importlib.util.find_spec("mujoco") is None:
+        raise ValueError(f"{env_id} needs MuJoCo: pip install 'sb3-budget[mujoco]'")
+
+
+def _check_names(names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError(f"--arms {','.join(names)} names an arm twice; arm+label makes a second setting of one")
+    for name in names:
+        copied = arms.copied_arm(name)
+        if copied is not None and copied not in names:
+            raise ValueError(f"the arm {name} copies the stops of {copied}: add {copied} to --arms")
+
+
+def _arm_files(texts: list[str], names: list[str]) -> dict[str, str]:
+    files = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or name not in names:
+            raise ValueError(f"--arm-hyperparams {text} must be ARM=FILE with an arm of --arms ({', '.join(names)})")
+        files[name] = path
+    return files
+
+
+def _settings(env_id: str, path: str | None, arguments: argparse.Namespace) -> tuple[Settings, int]:
+    settings, steps = (default_settings(env_id), None) if path is None else read_hyperparams(path, env_id)
+    if arguments.n_envs is not None:
+        settings = settings._replace(n_envs=arguments.n_envs)
+    if arguments.n_steps is not None:
+        settings = settings._replace(ppo={**settings.ppo, "n_steps": arguments.n_steps})
+    budget = arguments.steps or steps or DEFAULT_STEPS
+    rollout = settings.n_envs * int(settings.ppo.get("n_steps", 2048))
+    if budget < rollout:
+        raise ValueError(f"a budget of {budget} steps is less than one rollout of {settings.n_envs} envs: {rollout} steps")
+    return settings, budget

@@ -1,0 +1,157 @@
+"""``results.json``, ``report.md`` and ``curves.png`` from the finished runs of a benchmark."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+from sb3_budget.bench import arms, info, plots, store
+from sb3_budget.bench.curves import align, group
+from sb3_budget.bench.summary import summarize_env
+
+COLUMNS = (
+    "arm", "seeds", "final return (IQM, 95 %)", "AUC (IQM, 95 %)", "x stock", "steps to stock's final", "of stock's steps",
+    "seconds to stock's final", "steps/s", "mean length", "stop rate",
+)  # fmt: skip
+
+
+def write_report(out: Path, command: str, targets: dict[str, float]) -> str:
+    """
+    Read every finished run below a folder and write the three files beside them.
+
+    :param out: folder of the benchmark
+    :param command: the command line, for the report
+    :param targets: env id -> return whose price is wanted
+    :return: the report, in Markdown
+    """
+    by_env, left_out = group(store.load_all(out))
+    if not by_env:
+        raise ValueError(f"there is no finished run in {out / 'seeds'}")
+    order = list(arms.ARMS)
+    envs = {
+        env_id: dict(sorted(runs.items(), key=lambda item: (order.index(item[0].partition("+")[0]), item[0])))
+        for env_id, runs in by_env.items()
+    }
+    curves = {env_id: {name: align(runs) for name, runs in by_arm.items()} for env_id, by_arm in envs.items()}
+    figures = {
+        env_id: summarize_env(by_arm, curves[env_id], targets.get(env_id, targets.get(""))) for env_id, by_arm in envs.items()
+    }
+    settings = {
+        "command": command,
+        "versions": info.versions(),
+        "machine": f"{platform.system()} {platform.machine()}, {info.n_cores()} cores",
+        "runs": {env_id: {name: runs[0]["settings"] for name, runs in by_arm.items()} for env_id, by_arm in envs.items()},
+    }
+    results: dict[str, Any] = {"settings": settings, "envs": figures}
+    if len(figures) == 1:
+        results["arms"] = next(iter(figures.values()))["arms"]
+    store.write_json(out / "results.json", results)
+    text = markdown(results, left_out)
+    store.write_text(out / "report.md", text)
+    try:
+        plots.plot_curves(curves, out / "curves.png")
+    except ImportError:
+        text += f"\n{plots.NEEDS_MATPLOTLIB}\n"
+    return text
+
+
+def markdown(results: dict[str, Any], left_out: list[str]) -> str:
+    """
+    :param results: content of ``results.json``
+    :param left_out: a sentence for every run that is not in it
+    :return: the report
+    """
+    parts = [f"# {', '.join(results['envs'])}", f"`{results['settings']['command']}`"]
+    for env_id, figures in results["envs"].items():
+        parts += [f"## {env_id}", _table(COLUMNS, [_row(name, arm, figures["arms"]) for name, arm in figures["arms"].items()])]
+        parts += [_seed_table(figures["arms"])]
+        if targets := [_target_row(name, arm) for name, arm in figures["arms"].items() if "target" in arm]:
+            parts += [
+                _table(("arm", "return", "steps (95 %)", "seconds", "processor seconds", "seeds that got there"), targets)
+            ]
+        if figures["contrasts"]:
+            parts += [
+                _table(
+                    ("arm", "against", "pairs of seeds", "difference of finals (IQM, 95 %)", "wins"),
+                    [
+                        (pair["arm"], pair["against"], str(pair["n"]), _interval(pair), f"{pair['wins']}/{pair['n']}")
+                        for pair in figures["contrasts"]
+                    ],
+                )
+            ]
+    names = dict.fromkeys(name for figures in results["envs"].values() for name in figures["arms"])
+    parts += ["\n".join(f"- `{name}`: {arms.split(name)[0].summary}" for name in names)]
+    parts += [
+        "Returns are undiscounted and raw, of deterministic episodes on envs that are neither staggered nor gated. Steps are "
+        "ledger steps. Seconds leave evaluations out. Where a return is reached: on the IQM curve, interpolated."
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in results["settings"]["versions"].items() if version)
+    parts += [f"{results['settings']['machine']}; {versions}"]
+    return "\n\n".join(parts + left_out) + "\n"
+
+
+def _row(name: str, arm: dict[str, Any], every: dict[str, Any]) -> tuple[str, ...]:
+    stock = every.get("stock", {}).get("final", {}).get("iqm")
+    ratio = f"{arm['final']['iqm'] / stock:.2f}" if stock and stock > 0 else ""
+    return (
+        name,
+        str(len(arm["seeds"])),
+        _interval(arm["final"]),
+        _interval(arm["auc"]),
+        ratio,
+        _number(arm.get("steps_to_stock_final"), "never" if stock is not None else ""),
+        _share(arm),
+        _number(arm.get("seconds_to_stock_final"), "never" if stock is not None else ""),
+        _number(arm["steps_per_second"]),
+        _number(arm["mean_length"]),
+        "" if arm["stop_rate"] is None else f"{arm['stop_rate']:.3f}",
+    )
+
+
+def _share(arm: dict[str, Any]) -> str:
+    if arm.get("share_of_stock_steps") is None:
+        return ""
+    low, high = ("never" if end is None else f"{end:.2f}" for end in arm["share_of_stock_steps_ci"])
+    return f"{arm['share_of_stock_steps']:.2f} [{low}, {high}]"
+
+
+def _target_row(name: str, arm: dict[str, Any]) -> tuple[str, ...]:
+    target = arm["target"]
+    low, high = (_number(end, "never") for end in target["steps_ci"])
+    there = sum(seed["steps"] is not None for seed in target["seeds"].values())
+    return (
+        name,
+        _number(target["return"]),
+        f"{_number(target['steps'], 'never')} [{low}, {high}]",
+        _number(target["seconds"], "never"),
+        _number(target["cpu_seconds"], "never"),
+        f"{there}/{len(target['seeds'])}",
+    )
+
+
+def _seed_table(every: dict[str, Any]) -> str:
+    seeds = sorted({int(seed) for arm in every.values() for seed in arm["seeds"]})
+    rows = [
+        (name, *(_number(arm["seeds"].get(str(seed), {}).get("final"), "") for seed in seeds)) for name, arm in every.items()
+    ]
+    return _table(("final of seed", *map(str, seeds)), rows)
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    lines = [header, tuple("-" * width for width in widths), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )
+
+
+def _interval(figures: dict[str, Any]) -> str:
+    low, high = figures["ci"]
+    return f"{_number(figures['iqm'])} [{_number(low)}, {_number(high)}]"
+
+
+def _number(value: float | None, missing: str = "") -> str:
+    if value is None:
+        return missing
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"

@@ -1,0 +1,133 @@
+"""One run of the benchmark: one env, one arm, one seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_budget.bench import arms
+from sb3_budget.bench.arms import Reference
+from sb3_budget.bench.envs import make_envs
+from sb3_budget.bench.recorder import Recorder
+from sb3_budget.bench.settings import Settings, ppo_arguments
+from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
+
+WARMUP = 0.1
+EVALUATION_SEED = 10_000
+
+
+class Job(NamedTuple):
+    """
+    :param env_id: id of the env
+    :param arm: name of the arm
+    :param seed: seed of everything in the run
+    :param settings: hyperparameters
+    :param steps: budget in simulator steps
+    :param evals: evaluations after the one before training
+    :param eval_episodes: episodes of each
+    :param reference: what a control copies
+    """
+
+    env_id: str
+    arm: str
+    seed: int
+    settings: Settings
+    steps: int
+    evals: int = 10
+    eval_episodes: int = 8
+    reference: Reference | None = None
+
+    @property
+    def name(self) -> str:
+        """File name of its result, without the ending."""
+        return f"{self.env_id.replace('/', '-')}__{self.arm}__{self.seed}"
+
+    @property
+    def settings_hash(self) -> str:
+        """Equal for runs that may stand in one mean: all but the seed and what follows from it."""
+        return _digest([self.env_id, self.arm, self.settings, self.steps, self.evals, self.eval_episodes])
+
+    @property
+    def run_hash(self) -> str:
+        """Equal for runs with the same result."""
+        return _digest([self.settings_hash, self.seed, self.reference])
+
+
+def _digest(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def build(job: Job) -> tuple[PPO, SelectiveRolloutCallback | None]:
+    """
+    :param job: the run
+    :return: the untrained model on its training env, and the callback of the arm
+    """
+    settings = job.settings
+    venv = make_envs(job.env_id, settings.n_envs, job.seed, settings.env_kwargs)
+    venv = arms.wrap(job.arm, venv, settings, job.seed)
+    arguments = ppo_arguments(settings.ppo)
+    if settings.normalize:
+        options = settings.normalize if isinstance(settings.normalize, dict) else {}
+        venv = VecNormalize(venv, **{"gamma": arguments.get("gamma", 0.99), **options})
+    policy = "MultiInputPolicy" if isinstance(venv.observation_space, spaces.Dict) else "MlpPolicy"
+    arguments.update(arms.buffer(job.arm, settings, venv.observation_space))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "You have specified a mini-batch size")
+        model = PPO(arguments.pop("policy", policy), venv, seed=job.seed, device="cpu", **arguments)
+    return model, arms.callback(job.arm, settings, job.seed, job.reference)
+
+
+def run(job: Job, progress: Callable[[int], None]) -> dict[str, Any]:
+    """
+    Train and evaluate. Uses one thread, so that runs side by side do not disturb each other.
+
+    :param job: the run
+    :param progress: called with the number of new simulator steps
+    :return: JSON-ready result; ``points`` holds rows of ledger steps, seconds, processor seconds, mean return, its spread
+    """
+    torch.set_num_threads(1)
+    model, selective = build(job)
+    eval_env = make_envs(job.env_id, job.eval_episodes, env_kwargs=job.settings.env_kwargs)
+    recorder = Recorder(eval_env, job.steps, job.evals, WARMUP, EVALUATION_SEED + job.seed, progress)
+    callbacks: list[BaseCallback] = [recorder] if selective is None else [selective, recorder]
+    model.learn(job.steps, callback=callbacks)
+    result = {
+        "env": job.env_id,
+        "arm": job.arm,
+        "seed": job.seed,
+        "settings": {**job.settings._asdict(), "steps": job.steps, "evals": job.evals, "eval_episodes": job.eval_episodes},
+        "settings_hash": job.settings_hash,
+        "run_hash": job.run_hash,
+        "reference": None if job.reference is None else job.reference._asdict(),
+        "points": recorder.points,
+        "ledger": {**recorder.ledger.as_dict(), "seconds": recorder.points[-1][1], "cpu_seconds": recorder.points[-1][2]},
+        "mean_length": recorder.mean_length,
+        "episodes": dict(recorder.reasons),
+        "looks": 0 if selective is None else selective.n_looks,
+        "stops": 0 if selective is None else selective.n_stops,
+        "rejections": 0 if selective is None else selective.n_rejections,
+        "log": recorder.last_log,
+    }
+    eval_env.close()
+    model.get_env().close()  # type: ignore[union-attr]  # built above with an env
+    return result
+
+
+def reference(result: dict[str, Any]) -> Reference:
+    """
+    :param result: a finished run
+    :return: what a control copies from it: the audit spares the control's episodes as it spared those of the run
+    """
+    looks, length = result["looks"], result["mean_length"]
+    if not looks or not length:
+        raise ValueError(f"{result['arm']} on {result['env']}, seed {result['seed']}, is too short to be copied by a control")
+    return Reference(result["rejections"] / looks, length)

@@ -1,0 +1,136 @@
+"""What ``results.json`` says: every arm in figures, per env."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sb3_budget.bench import statistics
+from sb3_budget.bench.curves import Curves
+
+CONTRASTS = (
+    ("full", "random-gate"),
+    ("full", "short-horizon"),
+    ("select", "random-gate"),
+    ("select", "short-horizon"),
+    ("horizon", "short-horizon"),
+)
+"""Which part causes a gain: pairs of arms, besides every arm against ``stock``."""
+
+
+def summarize_env(runs: dict[str, list[dict[str, Any]]], curves: dict[str, Curves], target: float | None) -> dict[str, Any]:
+    """
+    :param runs: arm -> finished runs on one env
+    :param curves: arm -> their curves
+    :param target: a return whose price in steps and seconds is wanted
+    :return: ``arms`` and ``contrasts``, JSON-ready
+    """
+    stock = curves.get("stock")
+    arms = {name: _arm(runs[name], curves[name], stock, min_budget(curves)) for name in runs}
+    if target is not None:
+        for name, figures in arms.items():
+            figures["target"] = {"return": target, **_reach(curves[name], target, None)}
+    pairs = [(name, "stock") for name in runs if name != "stock"] + list(CONTRASTS)
+    contrasts = [_contrast(curves[a], curves[b], a, b) for a, b in pairs if a in curves and b in curves]
+    return {"arms": arms, "contrasts": [contrast for contrast in contrasts if contrast["n"]]}
+
+
+def min_budget(curves: dict[str, Curves]) -> float:
+    """
+    :param curves: arm -> curves
+    :return: ledger steps that every arm has spent
+    """
+    return min(float(arm.steps[-1]) for arm in curves.values())
+
+
+def _arm(runs: list[dict[str, Any]], curves: Curves, stock: Curves | None, budget: float) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "final": statistics.interval(curves.finals)._asdict(),
+        "auc": statistics.interval(areas(curves, budget))._asdict(),
+        "ledger": {key: _mean(run["ledger"][key] for run in runs) for key in runs[0]["ledger"]},
+        "steps_per_second": float(np.mean(curves.steps[-1] / curves.seconds[:, -1])),
+        "mean_length": _mean(run["mean_length"] for run in runs),
+        "stop_rate": _mean(run["stops"] / run["looks"] for run in runs if run["looks"]),
+        "log": {
+            key: _mean(run["log"].get(key) for run in runs) for key in sorted({key for run in runs for key in run["log"]})
+        },
+        "seeds": {
+            str(run["seed"]): {"final": float(final), "auc": float(auc), "mean_length": run["mean_length"]}
+            for run, final, auc in zip(runs, curves.finals, areas(curves, budget), strict=True)
+        },
+        "curve": {
+            "steps": curves.steps.tolist(),
+            "seconds": curves.seconds.mean(axis=0).tolist(),
+            "iqm": statistics.iqm(curves.returns).tolist(),
+        },
+    }
+    if stock is not None:
+        level = float(statistics.iqm(stock.finals))
+        levels = statistics.bootstrap_iqms(stock.finals, seed=1)
+        reach = _reach(curves, level, levels)
+        figures |= {
+            "steps_to_stock_final": reach["steps"],
+            "steps_to_stock_final_ci": reach["steps_ci"],
+            "share_of_stock_steps": _share(reach["steps"], float(stock.steps[-1])),
+            "share_of_stock_steps_ci": [_share(end, float(stock.steps[-1])) for end in reach["steps_ci"]],
+            "seconds_to_stock_final": reach["seconds"],
+            "share_of_stock_seconds": _share(reach["seconds"], float(stock.seconds[:, -1].mean())),
+        }
+        for seed, own in reach["seeds"].items():
+            figures["seeds"][seed]["steps_to_stock_final"] = own["steps"]
+            figures["seeds"][seed]["seconds_to_stock_final"] = own["seconds"]
+    return figures
+
+
+def areas(curves: Curves, budget: float) -> np.ndarray:
+    """
+    :param curves: curves of an arm
+    :param budget: ledger steps up to which the mean height is taken
+    :return: mean height of each seed's curve (n_seeds,)
+    """
+    steps = np.append(curves.steps[curves.steps < budget], budget)
+    return statistics.area(steps, np.array([np.interp(steps, curves.steps, returns) for returns in curves.returns]))
+
+
+def _reach(curves: Curves, level: float, levels: np.ndarray | None) -> dict[str, Any]:
+    """Steps and seconds to a return: of the interquartile mean curve, and of every seed; ``None`` where never."""
+    middle = statistics.iqm(curves.returns)
+    low, high = statistics.reach_interval(curves.steps, curves.returns, level if levels is None else levels)
+    return {
+        "steps": _finite(statistics.first_reach(curves.steps, middle, level)),
+        "steps_ci": [_finite(low), _finite(high)],
+        "seconds": _finite(statistics.first_reach(curves.seconds.mean(axis=0), middle, level)),
+        "cpu_seconds": _finite(statistics.first_reach(curves.cpu_seconds.mean(axis=0), middle, level)),
+        "seeds": {
+            str(seed): {
+                "steps": _finite(statistics.first_reach(curves.steps, returns, level)),
+                "seconds": _finite(statistics.first_reach(seconds, returns, level)),
+            }
+            for seed, returns, seconds in zip(curves.seeds, curves.returns, curves.seconds, strict=True)
+        },
+    }
+
+
+def _contrast(first: Curves, second: Curves, first_name: str, second_name: str) -> dict[str, Any]:
+    """Differences of the finals, paired by seed."""
+    by_seed = dict(zip(second.seeds, second.finals, strict=True))
+    pairs = [(final, by_seed[seed]) for seed, final in zip(first.seeds, first.finals, strict=True) if seed in by_seed]
+    contrast: dict[str, Any] = {"arm": first_name, "against": second_name, "n": len(pairs)}
+    if pairs:
+        differences = np.array([ours - theirs for ours, theirs in pairs])
+        contrast |= {"wins": int((differences > 0).sum()), **statistics.interval(differences)._asdict()}
+    return contrast
+
+
+def _mean(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _share(value: float | None, of: float) -> float | None:
+    return None if value is None or not of else value / of

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sb3_budget.bench import cli, pool, store
+from sb3_budget.bench import run as run_module
+
+# A few steps of four slots are too short for the costs of a gate to be small beside them.
+pytestmark = pytest.mark.filterwarnings("ignore:The gate takes")
+
+ENV = "Pendulum-v1"
+SMALL = ["--n-envs", "4", "--n-steps", "16", "--steps", "256", "--evals", "1", "--eval-episodes", "1", "--jobs", "1"]
+
+
+def bench(out, *more):
+    return cli.main(["bench", "--env", ENV, *SMALL, "--out", str(out), *more])
+
+
+def test_bench_writes_the_three_files_and_prints_the_table(tmp_path, capsys):
+    assert bench(tmp_path, "--arms", "stock,stagger", "--seeds", "2") == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert set(results["arms"]) == {"stock", "stagger"}
+    assert len(results["arms"]["stock"]["seeds"]) == 2
+    assert "| stagger" in capsys.readouterr().out
+    assert (tmp_path / "report.md").is_file()
+
+
+def test_controls_copy_the_finished_run_of_their_seed(tmp_path):
+    assert bench(tmp_path, "--arms", "full,random-gate,short-horizon", "--seeds", "1", "--steps", "640") == 0
+    runs = {run["arm"]: run for run in store.load_all(tmp_path)}
+    expected = run_module.reference(runs["full"])._asdict()
+    assert runs["random-gate"]["reference"] == expected == runs["short-horizon"]["reference"]
+
+
+def test_finished_runs_are_not_run_again(tmp_path, monkeypatch):
+    assert bench(tmp_path, "--arms", "stock", "--seeds", "1") == 0
+    seen = []
+    original = pool.run
+    monkeypatch.setattr(pool, "run", lambda job, progress: (seen.append((job.arm, job.seed)), original(job, progress))[1])
+    assert bench(tmp_path, "--arms", "stock,stagger", "--seeds", "2") == 0
+    assert seen == [("stagger", 0), ("stock", 1), ("stagger", 1)]
+    assert bench(tmp_path, "--arms", "stock", "--seeds", "1", "--steps", "320") == 0
+    assert seen[3:] == [("stock", 0)]
+
+
+def test_ctrl_c_keeps_finished_seeds_and_reports_them(tmp_path, monkeypatch, capsys):
+    original = pool.run
+
+    def interrupted(job, progress):
+        if job.seed == 1:
+            raise KeyboardInterrupt
+        return original(job, progress)
+
+    monkeypatch.setattr(pool, "run", interrupted)
+    assert bench(tmp_path, "--arms", "stock", "--seeds", "3") == 130
+    assert [run["seed"] for run in store.load_all(tmp_path)] == [0]
+    assert list(json.loads((tmp_path / "results.json").read_text())["arms"]["stock"]["seeds"]) == ["0"]
+    assert "goes on from them" in capsys.readouterr().err
+
+
+def test_a_failed_run_loses_nothing_else(tmp_path, monkeypatch, capsys):
+    original = pool.run
+
+    def failing(job, progress):
+        if job.seed == 0:
+            raise RuntimeError("the simulator broke")
+        return original(job, progress)
+
+    monkeypatch.setattr(pool, "run", failing)
+    assert bench(tmp_path, "--arms", "full,random-gate", "--seeds", "2", "--steps", "640") == 1
+    assert [(run["arm"], run["seed"]) for run in store.load_all(tmp_path)] == [("full", 1), ("random-gate", 1)]
+    error = capsys.readouterr().err
+    assert "the simulator broke" in error
+    assert "full did not finish" in error
+
+
+def test_processes_give_the_same_results_as_one(tmp_path):
+    assert bench(tmp_path / "one", "--arms", "stock,stagger", "--seeds", "1") == 0
+    assert bench(tmp_path / "two", "--arms", "stock,stagger", "--seeds", "1", "--jobs", "2") == 0
+    one, two = ([[point[3] for point in run["points"]] for run in store.load_all(tmp_path / name)] for name in ("one", "two"))
+    assert one == two
+
+
+def test_each_arm_may_have_its_own_hyperparameters(tmp_path):
+    pytest.importorskip("yaml")
+    tuned = tmp_path / "tuned.yml"
+    tuned.write_text("default: {n_envs: 2, n_steps: 32, n_epochs: 1, batch_size: 64}")
+    arguments = ["--env", ENV, "--steps", "128", "--evals", "1", "--eval-episodes", "1", "--jobs", "1", "--seeds", "1"]
+    files = ["--hyperparams", str(tuned), "--arm-hyperparams", f"stock+tuned={tuned}"]
+    assert cli.main(["bench", *arguments, *files, "--arms", "stock,stock+tuned", "--out", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "results.json").read_text())["settings"]["runs"][ENV]["stock+tuned"]["n_envs"] == 2
+
+
+def test_plot_writes_the_report_again(tmp_path):
+    assert bench(tmp_path, "--arms", "stock", "--seeds", "1") == 0
+    (tmp_path / "report.md").unlink()
+    assert cli.main(["plot", str(tmp_path), "--target-return", "5"]) == 0
+    assert "seeds that got there" in (tmp_path / "report.md").read_text()
+
+
+def test_train_saves_model_and_statistics(tmp_path, capsys):
+    arguments = ["--env", ENV, "--steps", "256", "--n-envs", "4", "--n-steps", "16", "--out", str(tmp_path)]
+    assert cli.main(["train", *arguments]) == 0
+    assert "return" in capsys.readouterr().out
+    assert (tmp_path / "model.zip").is_file()
+    assert (tmp_path / "vecnormalize.pkl").is_file()
+
+
+def test_overhead_prints_the_four_pairs(capsys):
+    assert cli.main(["overhead", "--env", "Pendulum-v1", "--n-envs", "8", "--repetitions", "2", "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    for key in ("wrapper_step", "gate_and_buffer_collect", "stops_collect", "thinning_get"):
+        assert set(measured[key]) == {"off", "on", "ratio"}
+        assert measured[key]["ratio"] > 0
+
+
+def test_info_names_versions(capsys):
+    assert cli.main(["info"]) == 0
+    assert "stable-baselines3" in capsys.readouterr().out
+    assert cli.main(["info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cores"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: command"),
+        (["bench", "--env", "Nothing-v0"], "unknown env Nothing-v0"),
+        (["bench", "--env", ENV, "--arms", "stock,fool"], "unknown arm 'fool'"),
+        (["bench", "--env", ENV, "--arms", "stock,random-gate"], "add full to --arms"),
+        (["bench", "--env", ENV, "--arms", "stock,stock"], "names an arm twice"),
+        (["bench", "--env", ENV, "--seeds", "0"], "at least 1"),
+        (["bench", "--env", ENV, "--steps", "many"], "invalid"),
+        (["bench", "--env", ENV, "--steps", "100"], "less than one rollout"),
+        (["bench", "--env", ENV, "--hyperparams", "/nowhere.yml"], "no hyperparameter file"),
+        (["bench", "--env", ENV, "--arm-hyperparams", "select=x.yml"], "an arm of --arms"),
+        (["bench", "--env", ENV, "--target-return", "lots"], "is no number"),
+        (["bench", "--env", ENV, "--target-return", "Ant-v5=3"], "not among the envs"),
+        (["train", "--env", ENV, "--arm", "random-gate"], "exists in bench only"),
+        (["plot", "/nowhere"], "no finished run"),
+        (["overhead", "--env", "Nothing-v0"], "unknown env"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_a_reason(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
