@@ -59,8 +59,6 @@ class AdaptiveOffsetCallback(BaseCallback):
     def _init_callback(self) -> None:
         if not isinstance(self.model, OnPolicyAlgorithm):
             raise ValueError(f"AdaptiveOffsetCallback needs an on-policy algorithm, not {type(self.model).__name__}")
-        if isinstance(self.parent, EventCallback):
-            raise ValueError("AdaptiveOffsetCallback must be passed to learn() itself: an EventCallback passes on no rollouts")
         venv = unwrap_vec_wrapper(self.training_env, StaggeredResetVecEnv)
         if venv is None or not venv.enabled:
             raise ValueError("AdaptiveOffsetCallback needs an enabled StaggeredResetVecEnv around the base VecEnv")
@@ -68,6 +66,11 @@ class AdaptiveOffsetCallback(BaseCallback):
         if self.n_blocks > venv.horizon:
             raise ValueError(f"n_blocks={self.n_blocks} exceeds the horizon of {venv.horizon} steps")
         self._venv = venv
+
+    def _on_training_start(self) -> None:
+        # A CallbackList tells its children of their parent after it has initialised them.
+        if isinstance(self.parent, EventCallback):
+            raise ValueError("AdaptiveOffsetCallback must be passed to learn() itself: an EventCallback passes on no rollouts")
 
     def _on_rollout_start(self) -> None:
         self._ages = [self._venv.ages.copy()]

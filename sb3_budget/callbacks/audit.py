@@ -24,22 +24,36 @@ class Audit:
     """
     Draws each episode once, at its first would-be stop, into the audit or out of it.
 
+    An audited episode outlives the stopped ones many times over, so a small share of episodes is a large share of the
+    steps. Therefore both are bounded.
+
     :param n_envs: Number of slots.
     :param fraction: Chance of an episode to be audited.
+    :param step_fraction: No new audit while audited steps exceed this share of all steps.
     :param gamma: Discount factor.
     """
 
-    def __init__(self, n_envs: int, fraction: float, gamma: float):
+    def __init__(self, n_envs: int, fraction: float, step_fraction: float, gamma: float):
         self.fraction = fraction
+        self.step_fraction = step_fraction
         self.gamma = gamma
+        self._records: deque[_Record] = deque(maxlen=RECORDS)
+        self.steps = 0
+        self.total_steps = 0
+        self.drop_running(n_envs)
+
+    def drop_running(self, n_envs: int) -> None:
+        """
+        Forget audits that have not finished, since all environments were reset. The record stays.
+
+        :param n_envs: Number of slots from now on.
+        """
         self.running: NDArray[np.bool_] = np.zeros(n_envs, dtype=bool)
         self._drawn: NDArray[np.bool_] = np.zeros(n_envs, dtype=bool)
         self._values = np.zeros(n_envs)
         self._references = np.zeros(n_envs)
         self._tails = np.zeros(n_envs)
         self._discounts = np.ones(n_envs)
-        self._records: deque[_Record] = deque(maxlen=RECORDS)
-        self.steps = 0
 
     def draw(self, would_stop: NDArray[np.bool_], values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.bool_]:
         """
@@ -50,7 +64,8 @@ class Audit:
         """
         fresh = would_stop & ~self._drawn
         self._drawn |= fresh
-        chosen = fresh & (rng.random(len(fresh)) < self.fraction)
+        affordable = self.steps <= self.step_fraction * self.total_steps
+        chosen = fresh & affordable & (rng.random(len(fresh)) < self.fraction)
         self.running |= chosen
         self._values[chosen] = values[chosen]
         self._references[chosen] = values.mean()
@@ -67,6 +82,7 @@ class Audit:
         :param final_values: Value of the last state of audited episodes that were truncated, by slot.
         """
         self.steps += int(self.running.sum())
+        self.total_steps += len(dones)
         self._tails += self._discounts * rewards
         self._discounts *= self.gamma
         for slot in np.flatnonzero(self.running & dones).tolist():

@@ -39,6 +39,7 @@ class Bootstrap:
         self.tau = tau
         self.gate_head = gate_head
         self._target: TargetCritic | None = None
+        self._loaded: dict[str, Any] | None = None
         self._n_updates = 0
 
     def set_up(self, model: OnPolicyAlgorithm) -> None:
@@ -50,9 +51,24 @@ class Bootstrap:
             n_critics = getattr(model.policy, "n_critics", 1)
             if n_critics == 1 or not 0 <= self.gate_head < n_critics:
                 raise ValueError(f"gate_head={self.gate_head} needs a policy with more critics than its {n_critics}")
-        if self.rule == "target" and self._target is None:
+        if self.rule == "target" and (self._target is None or self._target.policy is not model.policy):
             self._target = TargetCritic(model.policy, self.tau)
             self._n_updates = model._n_updates
+        if self._target is not None and self._loaded is not None:
+            self._target.load_state_dict(self._loaded)
+            self._loaded = None
+
+    def target_state(self) -> dict[str, Any] | None:
+        """
+        :return: Weights of the target critic, ``None`` without one.
+        """
+        return None if self._target is None else self._target.state_dict()
+
+    def load_target_state(self, state: dict[str, Any] | None) -> None:
+        """
+        :param state: What :meth:`target_state` returned; it takes effect in :meth:`set_up`.
+        """
+        self._loaded = state
 
     def update(self, model: OnPolicyAlgorithm) -> None:
         """
@@ -88,12 +104,18 @@ class Bootstrap:
             heads = cast(EnsembleActorCriticPolicy, model.policy).predict_value_heads(tensor).flatten()
             return float((heads.sum() - heads[self.gate_head]) / (len(heads) - 1))
 
-    def critic_value(self, model: OnPolicyAlgorithm, obs: Any) -> float:
+    def critic_value(self, model: OnPolicyAlgorithm, obs: Any, slot: int, lstm_states: Any = None) -> float:
         """
         :param model: The algorithm.
-        :param obs: One observation, as the algorithm sees it.
+        :param obs: The slot's last observation, as the algorithm sees it.
+        :param slot: The slot.
+        :param lstm_states: Hidden states of a recurrent policy after the step, of all slots.
         :return: The algorithm's own value of it.
         """
         with th.no_grad():
             tensor, _ = model.policy.obs_to_tensor(obs)
-            return float(model.policy.predict_values(tensor))
+            if lstm_states is None:
+                return float(model.policy.predict_values(tensor))
+            critic_state = tuple(state[:, slot : slot + 1, :].contiguous() for state in lstm_states.vf)
+            no_start = th.zeros(1, device=model.device)
+            return float(cast(Any, model.policy).predict_values(tensor, critic_state, no_start))

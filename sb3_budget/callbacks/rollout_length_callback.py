@@ -32,12 +32,15 @@ class RolloutLengthCallback(BaseCallback):
     def _init_callback(self) -> None:
         if not isinstance(self.model, OnPolicyAlgorithm):
             raise ValueError(f"RolloutLengthCallback needs an on-policy algorithm, not {type(self.model).__name__}")
-        if isinstance(self.parent, EventCallback):
-            raise ValueError("RolloutLengthCallback must be passed to learn() itself: an EventCallback passes on no rollouts")
         if not isinstance(self.model.rollout_buffer, SelectiveBufferMixin):
             raise ValueError(
                 "RolloutLengthCallback needs a buffer that can be resized: rollout_buffer_class=SelectiveRolloutBuffer"
             )
+
+    def _on_training_start(self) -> None:
+        # A CallbackList tells its children of their parent after it has initialised them.
+        if isinstance(self.parent, EventCallback):
+            raise ValueError("RolloutLengthCallback must be passed to learn() itself: an EventCallback passes on no rollouts")
 
     def _on_step(self) -> bool:
         return True

@@ -22,6 +22,7 @@ from sb3_budget.callbacks.rollout_statistics import RolloutStatistics
 from sb3_budget.core.episodes import EpisodeTracker
 from sb3_budget.core.gates import Gate, QuantileGate, limit_stops
 from sb3_budget.core.scores import RolloutView
+from sb3_budget.core.survivors import SurvivorWeights
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.horizon import find_horizon
 
@@ -50,7 +51,7 @@ class SelectiveRolloutCallback(BaseCallback):
     :param warmup: No stops before so many steps; a float is a fraction of the training. The critic is not worth
         listening to earlier.
     :param min_explained_variance: No stops while the critic explained less of the last rollout's returns.
-    :param min_active: Number of slots that must run on at every check.
+    :param min_active: Number of slots that must run on at every check, where there are several.
     :param max_stops_per_check: Cap on the stops of one check, the lowest values first.
     :param max_stops_per_rollout: Cap on the stops of one rollout.
     :param stop_probability: Chance that an episode which the gate rejects is stopped. Below 1, episodes that are
@@ -58,6 +59,9 @@ class SelectiveRolloutCallback(BaseCallback):
         selective buffer.
     :param audit_fraction: Chance that an episode runs on to its own end when it is first rejected, to measure the
         gate. 0 switches the audit off.
+    :param audit_step_fraction: No new audit begins while audited steps exceed this share of all steps. Audited
+        episodes are long: on a task of 1000 steps that the gate cuts to 90, a tenth of the episodes would be half
+        of the steps.
     :param bootstrap: What completes the return of a stopped episode: ``"critic"`` (Stable-Baselines3's own),
         ``"target"`` (a Polyak average of it), ``"heads"`` (the critics that did not judge it, see ``gate_head``) or
         ``"none"`` (nothing, the rest counts as 0: with negative rewards a stop then looks like a gain).
@@ -85,6 +89,7 @@ class SelectiveRolloutCallback(BaseCallback):
         max_stops_per_rollout: int | None = None,
         stop_probability: float = 1.0,
         audit_fraction: float = 0.1,
+        audit_step_fraction: float = 0.05,
         bootstrap: str = "critic",
         tau: float = 0.005,
         gate_head: int | None = None,
@@ -99,10 +104,14 @@ class SelectiveRolloutCallback(BaseCallback):
                 raise ValueError(f"{name}={value} must be a number of steps (int) or a fraction in [0, 1] (float)")
         if check_interval == 0:
             raise ValueError("check_interval must be positive: an episode cannot be judged every 0 steps")
+        if horizon is not None and horizon < 1:
+            raise ValueError(f"horizon={horizon} must be at least 1 step")
         if not 0.0 < stop_probability <= 1.0:
             raise ValueError(f"stop_probability={stop_probability} must lie in (0, 1]")
-        if not 0.0 <= audit_fraction <= 1.0:
-            raise ValueError(f"audit_fraction={audit_fraction} must lie in [0, 1]")
+        if not (0.0 <= audit_fraction <= 1.0 and 0.0 <= audit_step_fraction <= 1.0):
+            raise ValueError(
+                f"audit_fraction={audit_fraction} and audit_step_fraction={audit_step_fraction} must lie in [0, 1]"
+            )
         if min_active < 0 or min(max_stops_per_check or 0, max_stops_per_rollout or 0) < 0:
             raise ValueError("min_active, max_stops_per_check and max_stops_per_rollout must not be negative")
         self.check_interval, self.grace, self.warmup = check_interval, grace, warmup
@@ -112,11 +121,13 @@ class SelectiveRolloutCallback(BaseCallback):
         self.max_stops_per_rollout = max_stops_per_rollout
         self.stop_probability = stop_probability
         self.audit_fraction = audit_fraction
+        self.audit_step_fraction = audit_step_fraction
         self.gate_head = gate_head
         self.horizon = horizon
         self.seed = seed
         self.bootstrap = Bootstrap(bootstrap, tau, gate_head)
         self.n_looks = 0
+        self.n_rejections = 0
         self.n_stops = 0
         self._rng = np.random.default_rng(seed)
         self._seeded = seed is not None
@@ -130,11 +141,6 @@ class SelectiveRolloutCallback(BaseCallback):
     def _init_callback(self) -> None:
         if not isinstance(self.model, OnPolicyAlgorithm):
             raise ValueError(f"SelectiveRolloutCallback needs an on-policy algorithm, not {type(self.model).__name__}")
-        if isinstance(self.parent, EventCallback):
-            raise ValueError(
-                f"SelectiveRolloutCallback inside {type(self.parent).__name__} would never hear of rollouts: pass it to "
-                "learn() itself, in a list"
-            )
         venv = unwrap_vec_wrapper(self.training_env, EpisodeControlVecEnv)
         if venv is None:
             raise ValueError(
@@ -142,7 +148,12 @@ class SelectiveRolloutCallback(BaseCallback):
                 "VecNormalize(StaggeredResetVecEnv(make_vec_env(...)))"
             )
         if not venv.enabled:
-            raise ValueError(f"The training environment's {type(venv).__name__} has enabled=False: it cannot stop episodes")
+            raise ValueError(
+                f"The training environment's {type(venv).__name__} has enabled=False: it cannot stop episodes. If "
+                "StaggeredResetCallback is to switch it on, list that callback first"
+            )
+        if self.min_active >= venv.num_envs > 1:
+            raise ValueError(f"min_active={self.min_active} of {venv.num_envs} slots leaves none that could be stopped")
         self._venv = venv
         self._check_interval = max(1, self._steps(self.check_interval))
         self._grace = self._steps(self.grace)
@@ -168,13 +179,21 @@ class SelectiveRolloutCallback(BaseCallback):
         return round(value * self.horizon)
 
     def _on_training_start(self) -> None:
+        # A CallbackList tells its children of their parent after it has initialised them.
+        if isinstance(self.parent, EventCallback):
+            raise ValueError(
+                f"SelectiveRolloutCallback inside {type(self.parent).__name__} would never hear of rollouts: pass it to "
+                "learn() itself, in a list"
+            )
         n_envs, ages = self._venv.num_envs, self._venv.ages
         gamma = self.model.gamma
         if self._tracker is None or len(self._tracker.lengths) != n_envs or not (ages == self._tracker.lengths).all():
             self._tracker = EpisodeTracker(ages, gamma)
-            self._survival = np.ones((3, n_envs), dtype=np.float32)
-        if self._audit is None or len(self._audit.running) != n_envs:
-            self._audit = Audit(n_envs, self.audit_fraction, gamma)
+            self._survivors = SurvivorWeights(n_envs, self.stop_probability)
+            if self._audit is not None:
+                self._audit.drop_running(n_envs)
+        if self._audit is None:
+            self._audit = Audit(n_envs, self.audit_fraction, self.audit_step_fraction, gamma)
         self._last_infos: Any = [{}] * n_envs
         total = self.model._total_timesteps
         self._warmup_steps = round(self.warmup * total) if isinstance(self.warmup, float) else self.warmup
@@ -206,7 +225,7 @@ class SelectiveRolloutCallback(BaseCallback):
             final_values = self._end_episodes(rewards, dones, infos)
         self._audit.add(rewards, dones, final_values)
         self._tracker.add(rewards, dones)
-        self._survival[:, dones] = 1.0
+        self._survivors.end(dones)
         self._last_infos = infos
         self._statistics.gate_seconds += perf_counter() - began
         return True
@@ -232,22 +251,22 @@ class SelectiveRolloutCallback(BaseCallback):
             progress_remaining=self.model._current_progress_remaining,
             rng=self._rng,
         )
-        rejected = self.gate(view) & look & ~dones
+        mask = np.asarray(self.gate(view), dtype=bool)
+        if mask.shape != look.shape:
+            raise ValueError(f"A gate must return a mask of the shape {look.shape}, one entry per slot, got {mask.shape}")
+        rejected = mask & look & ~dones
         if not self.active:
             return
         self.n_looks += int(look.sum())
+        self.n_rejections += int(rejected.sum())
         if not rejected.any():
             return
         audited = self._audit.draw(rejected, values, self._rng)
         if audited.any():
             self._venv.mark_audited(np.flatnonzero(audited))
-        stop = rejected & ~audited
-        if self.stop_probability < 1.0:
-            spared = stop & (self._rng.random(len(stop)) >= self.stop_probability)
-            # The stop would be served at the next step, so the rows after that one owe their existence to the coin.
-            self._survival[2, spared] /= 1.0 - self.stop_probability
-            stop &= ~spared
-        stop = limit_stops(stop, values, int(min(self._cap(), self._stops_left)), self._rng)
+        # Capped before the coin is tossed: an episode that the cap spares has not survived a toss.
+        stop = limit_stops(rejected & ~audited, values, int(min(self._cap(), self._stops_left)), self._rng)
+        stop = self._survivors.toss(stop, self._rng)
         slots = np.flatnonzero(stop)
         if len(slots):
             self._venv.request_stop(slots)
@@ -262,17 +281,14 @@ class SelectiveRolloutCallback(BaseCallback):
         return self.min_explained_variance is None or self._explained_variance >= self.min_explained_variance
 
     def _cap(self) -> int:
-        cap = self._venv.num_envs - self.min_active
+        n_envs = self._venv.num_envs
+        cap = n_envs - self.min_active if n_envs > 1 else 1
         return cap if self.max_stops_per_check is None else min(cap, self.max_stops_per_check)
 
     def _weigh_survivors(self) -> None:
-        if self.stop_probability == 1.0 or self._buffer is None:
-            return
-        self._survival[0] = self._survival[1]
-        self._survival[1] = self._survival[2]
-        slots = np.flatnonzero(self._survival[0] != 1.0)
-        if len(slots):
-            self._buffer.scale_slots(slots, self._survival[0, slots])
+        weights = self._survivors.advance()
+        if self._buffer is not None and (weights != 1.0).any():
+            self._buffer.scale_slots(np.arange(len(weights)), weights)
 
     def _end_episodes(self, rewards: NDArray[np.floating], dones: NDArray[np.bool_], infos: Any) -> dict[int, float]:
         """Count the ends of this step, complete stopped returns, and value the last states of audited episodes."""
@@ -283,7 +299,9 @@ class SelectiveRolloutCallback(BaseCallback):
             end = info["sb3_budget"]
             self._statistics.add_end(end)
             if self._audit.running[slot] and info.get("TimeLimit.truncated", False):
-                final_values[slot] = self.bootstrap.critic_value(self.model, info["terminal_observation"])
+                final_values[slot] = self.bootstrap.critic_value(
+                    self.model, info["terminal_observation"], slot, self.locals.get("lstm_states")
+                )
             if end["reason"] == "stopped":
                 if self._buffer is not None:
                     self._buffer.mark_stopped(slot)
@@ -316,12 +334,12 @@ class SelectiveRolloutCallback(BaseCallback):
 
     def save(self, path: str | Path) -> None:
         """
-        Save what the gate has learnt: its windows, the audit's record, counters and generator.
+        Save what the gate has learnt: its windows, the audit's record, the target critic, counters and generator.
 
         :param path: File to write.
         """
-        state = (self.gate, self._audit, self.n_looks, self.n_stops, self._rng, self._explained_variance)
-        Path(path).write_bytes(cloudpickle.dumps(state))
+        state = (self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, self._explained_variance)
+        Path(path).write_bytes(cloudpickle.dumps((state, self.bootstrap.target_state())))
 
     def load(self, path: str | Path) -> None:
         """
@@ -329,6 +347,7 @@ class SelectiveRolloutCallback(BaseCallback):
 
         :param path: File to read.
         """
-        state = cloudpickle.loads(Path(path).read_bytes())
-        self.gate, self._audit, self.n_looks, self.n_stops, self._rng, self._explained_variance = state
+        state, target_state = cloudpickle.loads(Path(path).read_bytes())
+        self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, self._explained_variance = state
+        self.bootstrap.load_target_state(target_state)
         self._seeded = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
 from sb3_budget.core.gates import Schedule
@@ -22,11 +22,14 @@ class StaggeredResetCallback(BaseCallback):
     :param n_blocks: Number of blocks as a schedule of the progress remaining: when the number changes, slots are
         shifted to the new blocks at their next episodes. Few blocks early and more later ease an unstable start.
     :param verbose: Verbosity level.
-    :raises ValueError: when training starts, if the environment has no :class:`~sb3_budget.StaggeredResetVecEnv`.
+    :raises ValueError: if ``n_blocks`` is no function, or, when training starts, if the environment has no
+        :class:`~sb3_budget.StaggeredResetVecEnv` or an ``EventCallback`` holds this one.
     """
 
     def __init__(self, n_blocks: Schedule | None = None, verbose: int = 0):
         super().__init__(verbose)
+        if n_blocks is not None and not callable(n_blocks):
+            raise ValueError(f"n_blocks={n_blocks!r} must be a function of the progress remaining")
         self.n_blocks = n_blocks
         self._blocks: int | None = None
         self._warned = False
@@ -39,6 +42,9 @@ class StaggeredResetCallback(BaseCallback):
         venv.enable()
 
     def _on_training_start(self) -> None:
+        # A CallbackList tells its children of their parent after it has initialised them.
+        if isinstance(self.parent, EventCallback):
+            raise ValueError("StaggeredResetCallback must be passed to learn() itself: an EventCallback passes on no rollouts")
         gamma = getattr(self.model, "gamma", self._venv.gamma)
         if self._venv.discounts_lengths and gamma != self._venv.gamma:
             warnings.warn(

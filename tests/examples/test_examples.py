@@ -1,0 +1,79 @@
+"""Every example runs, with a budget of seconds."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from stable_baselines3.common.vec_env import unwrap_vec_wrapper
+
+import sb3_budget
+from sb3_budget import StaggeredResetVecEnv
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def load(name: str) -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(EXAMPLES / name)))
+
+
+@pytest.mark.parametrize("name", ["ppo_drop_in.py", "a2c.py", "trpo.py", "maskable_ppo.py"])
+def test_a_drop_in_example_trains_on_shifted_slots(name: str) -> None:
+    if name in ("trpo.py", "maskable_ppo.py"):
+        pytest.importorskip("sb3_contrib")
+    model = load(name).main(total_timesteps=512, verbose=0)
+    venv = unwrap_vec_wrapper(model.get_env(), StaggeredResetVecEnv)
+    assert venv is not None
+    assert model.num_timesteps >= 512
+    assert venv.ledger.learning_steps == model.num_timesteps
+    assert len(np.unique(venv.offsets)) == venv.num_envs
+    assert all(np.isfinite(parameter.detach().numpy()).all() for parameter in model.policy.parameters())
+
+
+def test_evaluation_under_vecnormalize_sees_whole_episodes(tmp_path: Path) -> None:
+    example = load("eval_callback_vecnormalize.py")
+    example.main(total_timesteps=1_024, eval_freq=16, n_eval_episodes=2, log_path=str(tmp_path), verbose=0)
+    evaluations = np.load(tmp_path / "evaluations.npz")
+    assert (evaluations["ep_lengths"] == 200).all()
+    assert (tmp_path / "best_model.zip").exists()
+
+
+def test_the_custom_gate_stops_episodes() -> None:
+    selective = load("custom_gate.py").main(total_timesteps=2_000, verbose=0)
+    assert selective.n_looks > 0
+    assert 0 < selective.n_stops <= selective.n_rejections
+
+
+def zoo_configurations() -> list[tuple[str, dict[str, Any]]]:
+    entries = yaml.safe_load((EXAMPLES / "zoo" / "ppo.yml").read_text())
+    entries["selective buffer"] = load("zoo/selective_buffer.py").hyperparams["Pendulum-v1"]
+    return list(entries.items())
+
+
+@pytest.mark.parametrize(("name", "entry"), zoo_configurations())
+def test_an_rl_zoo_configuration_names_what_exists(name: str, entry: dict[str, Any]) -> None:
+    assert entry["callback"][0] == "sb3_budget.StaggeredResetCallback"
+    for part in [*entry["vec_env_wrapper"], *entry["callback"]]:
+        dotted, kwargs = next(iter(part.items())) if isinstance(part, dict) else (part, {})
+        part_class = getattr(sb3_budget, dotted.removeprefix("sb3_budget."))
+        if "StaggeredResetVecEnv" not in dotted:
+            part_class(**kwargs)
+    assert entry["n_envs"] * entry["n_steps"] % entry["batch_size"] == 0
+
+
+def test_rl_zoo_trains_with_the_yaml(tmp_path: Path) -> None:
+    exp_manager = pytest.importorskip("rl_zoo3.exp_manager")
+    arguments = {"algo": "ppo", "env_id": "Pendulum-v1", "log_folder": str(tmp_path), "n_timesteps": 1024}
+    manager = exp_manager.ExperimentManager(
+        argparse.Namespace(**arguments), config=str(EXAMPLES / "zoo" / "ppo.yml"), eval_freq=-1, verbose=0, **arguments
+    )
+    model, _ = manager.setup_experiment()
+    manager.learn(model)
+    venv = unwrap_vec_wrapper(model.get_env(), StaggeredResetVecEnv)
+    assert venv is not None and venv.enabled
