@@ -13,8 +13,9 @@ class AuditStatistics(NamedTuple):
     A gate's record on the episodes that were allowed to run on.
 
     :param n: Number of audited episodes that have ended.
-    :param precision: Share whose realised tail was worth less than what a slot was worth on average when the gate
-        asked for the stop. A coin gets about one half on a symmetric task.
+    :param precision: Share whose realised tail was worth less than the critic's mean value of all slots when the gate
+        asked for the stop. A critic that is biased upwards raises it for any gate, so compare it with that of a
+        :class:`~sb3_budget.RandomGate` of the same rate.
     :param false_stop_ratio: ``1 - precision``.
     :param value_bias: Mean of the critic's value at the would-be stop minus the realised discounted tail: the bias
         of the bootstrap of stopped episodes.
