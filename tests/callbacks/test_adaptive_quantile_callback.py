@@ -1,0 +1,55 @@
+"""The quantile follows the training return."""
+
+from collections import deque
+from types import SimpleNamespace
+
+import pytest
+
+from sb3_budget import AdaptiveQuantileCallback, QuantileGate
+from tests.callbacks.recorded import RecordingLogger
+
+
+def after_rollouts(callback, returns):
+    """:return: The gate's quantile after one rollout for each mean return; ``None`` for one without an episode."""
+    quantiles = []
+    callback.model = SimpleNamespace(ep_info_buffer=deque(maxlen=1), logger=RecordingLogger())
+    for value in returns:
+        if value is not None:
+            callback.model.ep_info_buffer.append({"r": value})
+        callback._on_rollout_end()
+        quantiles.append(round(callback.gate.quantile, 6))
+    return quantiles
+
+
+def test_it_rises_with_the_return_and_falls_where_it_stands_still():
+    callback = AdaptiveQuantileCallback(QuantileGate(0.3), patience=1, step=0.1, minimum=0.1, maximum=0.5)
+    assert after_rollouts(callback, [1.0, 2.0, 3.0, 3.0, 3.0]) == [0.3, 0.4, 0.5, 0.4, 0.3]
+
+
+def test_progress_is_measured_for_negative_returns_too():
+    callback = AdaptiveQuantileCallback(QuantileGate(0.3), patience=1, step=0.1, tolerance=0.1)
+    assert after_rollouts(callback, [-100.0, -95.0, -50.0]) == [0.3, 0.2, 0.3]
+
+
+def test_it_stays_within_its_range():
+    callback = AdaptiveQuantileCallback(QuantileGate(0.2), patience=1, step=0.3, minimum=0.1, maximum=0.4)
+    assert after_rollouts(callback, [1.0, 2.0, 2.0]) == [0.2, 0.4, 0.1]
+
+
+def test_it_waits_for_patience_and_for_episodes():
+    callback = AdaptiveQuantileCallback(QuantileGate(0.3), patience=3, step=0.1)
+    assert after_rollouts(callback, [None, 1.0, 2.0, 3.0, 4.0]) == [0.3, 0.3, 0.3, 0.3, 0.4]
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [{"minimum": 0.5, "maximum": 0.4}, {"step": 0.0}, {"patience": 0}, {"tolerance": -1.0}, {"minimum": 0.35}],
+)
+def test_bad_arguments_are_refused(kwargs):
+    with pytest.raises(ValueError):
+        AdaptiveQuantileCallback(QuantileGate(0.3), **kwargs)
+
+
+def test_a_scheduled_quantile_is_refused():
+    with pytest.raises(ValueError, match="must be a number"):
+        AdaptiveQuantileCallback(QuantileGate(lambda progress: 0.3))

@@ -1,0 +1,58 @@
+"""Rollouts that change their length between two updates."""
+
+import numpy as np
+import pytest
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
+from stable_baselines3.common.env_util import make_vec_env
+
+from sb3_budget import RolloutLengthCallback, SelectiveRolloutBuffer
+
+
+def ppo(**kwargs):
+    venv = make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    return PPO("MlpPolicy", venv, n_steps=8, batch_size=16, n_epochs=2, seed=0, device="cpu", **kwargs)
+
+
+class Lengths(BaseCallback):
+    """Notes the number of rows of every rollout and of every batch that an update was offered."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def _on_step(self):
+        return True
+
+    def _on_rollout_end(self):
+        buffer = self.model.rollout_buffer
+        self.rows.append((len(buffer.rewards), sum(len(batch.returns) for batch in buffer.get(16))))
+
+
+def test_the_length_follows_the_schedule_and_updates_see_whole_rollouts():
+    lengths = Lengths()
+    model = ppo(rollout_buffer_class=SelectiveRolloutBuffer)
+    schedule = RolloutLengthCallback(lambda progress: 16 if progress > 0.5 else 4)
+    model.learn(150, callback=[lengths, schedule])
+    assert [rows for rows, _ in lengths.rows][:2] == [8, 16]
+    assert [rows for rows, _ in lengths.rows][-1] == 4
+    assert all(offered == 2 * rows for rows, offered in lengths.rows)
+
+
+def test_a_constant_length_changes_nothing():
+    stock = ppo().learn(64)
+    scheduled = ppo(rollout_buffer_class=SelectiveRolloutBuffer).learn(64, RolloutLengthCallback(lambda progress: 8))
+    for a, b in zip(stock.policy.parameters(), scheduled.policy.parameters(), strict=True):
+        assert np.array_equal(a.detach().numpy(), b.detach().numpy())
+
+
+def test_misuse_is_refused():
+    with pytest.raises(ValueError, match="function of the progress"):
+        RolloutLengthCallback(16)
+    with pytest.raises(ValueError, match="SelectiveRolloutBuffer"):
+        ppo().learn(16, callback=RolloutLengthCallback(lambda progress: 8))
+    with pytest.raises(ValueError, match="on-policy"):
+        DQN("MlpPolicy", "CartPole-v1", buffer_size=10).learn(8, callback=RolloutLengthCallback(lambda progress: 8))
+    nested = EveryNTimesteps(8, RolloutLengthCallback(lambda progress: 8))
+    with pytest.raises(ValueError, match="learn\\(\\) itself"):
+        ppo(rollout_buffer_class=SelectiveRolloutBuffer).learn(16, callback=nested)
