@@ -154,7 +154,11 @@ class _PeerGate:
 
 class QuantileGate(_PeerGate):
     """
-    Stops an episode whose score lies below a quantile of its peers' scores.
+    Stops an episode whose score lies below a quantile of its peers' scores and that is worth less than at its start.
+
+    The second condition, :math:`V(s_t) < V(s_0)`, keeps hard starts alive: where episodes begin in states of very
+    different value, a comparison with the peers alone would stop every episode that began in a poor one, and the way
+    out of there would never be learnt.
 
     Looks repeat, so the share of episodes stopped before their end is far larger than ``quantile``: what it sets is
     the share stopped *per look*.
@@ -164,14 +168,26 @@ class QuantileGate(_PeerGate):
     :param score: ``"value"`` (default), ``"return"``, ``"surprise"`` or a function of a
         :class:`~sb3_budget.RolloutView`.
     :param window: Number of scores in the window of peers.
+    :param below_start: ``False`` drops the second condition.
     :raises ValueError: if an argument is out of range.
     """
 
-    def __init__(self, quantile: float | Schedule = 0.4, score: str | Score = "value", window: int = WINDOW):
+    def __init__(
+        self,
+        quantile: float | Schedule = 0.4,
+        score: str | Score = "value",
+        window: int = WINDOW,
+        below_start: bool = True,
+    ):
         if not callable(quantile):
             _require_share("quantile", quantile)
         self.quantile = quantile
+        self.below_start = below_start
         super().__init__(score, window)
+
+    def __call__(self, view: RolloutView) -> NDArray[np.bool_]:
+        stop = super().__call__(view)
+        return stop & (view.values < view.initial_values) if self.below_start else stop
 
     def _below(self, scores: NDArray[np.float64], peers: NDArray[np.float64], view: RolloutView) -> NDArray[np.bool_]:
         quantile = self.quantile(view.progress_remaining) if callable(self.quantile) else self.quantile

@@ -23,7 +23,7 @@ def view(values=None, look=None, n_envs=4, **given) -> RolloutView:
     fields = {
         "returns": np.zeros(n_envs),
         "discounts": np.ones(n_envs),
-        "initial_values": np.zeros(n_envs),
+        "initial_values": np.full(n_envs, 1e12),
         "lengths": np.full(n_envs, 5),
         "value_heads": None,
         "obs": np.arange(n_envs)[:, None],
@@ -135,6 +135,15 @@ def test_slots_that_are_not_under_look_are_peers_and_not_judged():
 def test_a_step_is_judged_by_what_was_seen_before_it():
     gate = primed(core.QuantileGate(1.0), np.zeros(40))
     assert not gate(view([0.0, 1e9])).any()
+
+
+def test_an_episode_that_is_worth_as_much_as_at_its_start_goes_on():
+    starts = np.array([-5.0, 5.0, 1.0, 100.0])
+    present = [0.0, 0.0, 1.0, 39.0]
+    gate = primed(core.QuantileGate(0.5), np.arange(40.0))
+    assert gate(view(present, initial_values=starts)).tolist() == [False, True, False, False]
+    gate = primed(core.QuantileGate(0.5, below_start=False), np.arange(40.0))
+    assert gate(view(present, initial_values=starts)).tolist() == [True, True, True, False]
 
 
 def test_the_quantile_may_be_a_schedule():
