@@ -111,7 +111,7 @@ def test_a_second_critic_that_completes_has_none():
 @pytest.mark.parametrize("kwargs", [{}, {"audit_fraction": 0.3, "audit_step_fraction": 1.0}, {"max_stops_per_check": 300}])
 def test_survivor_weights_recover_the_sums_of_undisturbed_episodes(kwargs):
     n_steps, given = 16, {"n_envs": 1500, "stop_probability": 0.5, "check_interval": 4, "grace": 4, **kwargs}
-    rollout = Rollout(sb.QuantileGate(0.6, below_start=False), n_steps=n_steps, **given)
+    rollout = Rollout(sb.QuantileGate(0.6), n_steps=n_steps, **given)
     assert rollout.stopped.mean() > 0.1
     # A function of the states in the place of a gradient.
     per_row = rollout.states * rollout.rows

@@ -26,6 +26,9 @@ from sb3_budget.core.survivors import SurvivorWeights
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.horizon import find_horizon
 
+#: Least steps between two looks, and before the first, where they are given as fractions of the horizon. An episode
+#: that begins in a poor state needs time to leave it: gated after 8 steps, Pendulum-v1 was never learnt.
+LEAST_INTERVAL, LEAST_GRACE = 20, 40
 #: Share of the collection time from which on the gate's own cost is reported.
 COSTLY_SHARE = 0.1
 
@@ -46,8 +49,10 @@ class SelectiveRolloutCallback(BaseCallback):
     episode that ends by itself until then keeps its natural end.
 
     :param gate: The rule, or a number as short for ``QuantileGate(number)``.
-    :param check_interval: An episode is judged every so many of its steps; a float is a fraction of the horizon.
-    :param grace: An episode is not judged before this age [steps]; a float is a fraction of the horizon.
+    :param check_interval: An episode is judged every so many of its steps; a float is a fraction of the horizon, and
+        stands for at least 20 steps.
+    :param grace: An episode is not judged before this age [steps]; a float is a fraction of the horizon, and stands
+        for at least 40 steps.
     :param warmup: No stops before so many steps; a float is a fraction of the training. The critic is not worth
         listening to earlier.
     :param min_explained_variance: No stops while the critic explained less of the last rollout's returns.
@@ -155,8 +160,8 @@ class SelectiveRolloutCallback(BaseCallback):
         if self.min_active >= venv.num_envs > 1:
             raise ValueError(f"min_active={self.min_active} of {venv.num_envs} slots leaves none that could be stopped")
         self._venv = venv
-        self._check_interval = max(1, self._steps(self.check_interval))
-        self._grace = self._steps(self.grace)
+        self._check_interval = self._steps(self.check_interval, LEAST_INTERVAL)
+        self._grace = self._steps(self.grace, LEAST_GRACE)
         buffer = self.model.rollout_buffer
         self._buffer = buffer if isinstance(buffer, SelectiveBufferMixin) else None
         if self.stop_probability < 1.0 and self._buffer is None:
@@ -171,12 +176,12 @@ class SelectiveRolloutCallback(BaseCallback):
         self.bootstrap.set_up(self.model)
         self._statistics = RolloutStatistics()
 
-    def _steps(self, value: int | float) -> int:
+    def _steps(self, value: int | float, least: int) -> int:
         if not isinstance(value, float):
             return value
         if self.horizon is None:
             self.horizon = getattr(self._venv, "horizon", None) or find_horizon(self._venv.venv, None)
-        return round(value * self.horizon)
+        return max(least, round(value * self.horizon))
 
     def _on_training_start(self) -> None:
         # A CallbackList tells its children of their parent after it has initialised them.

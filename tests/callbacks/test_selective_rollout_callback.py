@@ -82,15 +82,25 @@ def test_a_request_on_the_last_step_is_served_in_the_next_rollout():
     assert np.flatnonzero(recorder.stops[1]).tolist() == [0]
 
 
-def test_looks_come_at_the_interval_and_not_before_the_grace():
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"check_interval": 3, "grace": 10}, [12, 15, 18, 21, 24, 27]),
+        ({"check_interval": 0.1, "grace": 0.2, "horizon": 300}, [60, 90, 120]),
+        ({"check_interval": 0.1, "grace": 0.2, "horizon": 50}, [40, 60, 80, 100, 120]),
+    ],
+    ids=["steps", "fractions", "fractions are 20 and 40 steps at least"],
+)
+def test_looks_come_at_the_interval_and_not_before_the_grace(given, expected):
     looked = []
 
     def gate(view):
         looked.extend(view.lengths[view.look].tolist())
         return never(view)
 
-    collect(SelectiveRolloutCallback(gate, check_interval=0.06, grace=0.2), clocks(1), n_steps=30)
-    assert looked == [12, 15, 18, 21, 24, 27]
+    steps = 30 if "horizon" not in given else 130
+    collect(SelectiveRolloutCallback(gate, **given), clocks(1, horizon=200), n_steps=steps)
+    assert looked == expected
 
 
 # ---------------------------------------------------------------------- bootstrap

@@ -137,12 +137,12 @@ def test_a_step_is_judged_by_what_was_seen_before_it():
     assert not gate(view([0.0, 1e9])).any()
 
 
-def test_an_episode_that_is_worth_as_much_as_at_its_start_goes_on():
+def test_an_episode_that_is_worth_as_much_as_at_its_start_can_be_spared():
     starts = np.array([-5.0, 5.0, 1.0, 100.0])
     present = [0.0, 0.0, 1.0, 39.0]
-    gate = primed(core.QuantileGate(0.5), np.arange(40.0))
+    gate = primed(core.QuantileGate(0.5, below_start=True), np.arange(40.0))
     assert gate(view(present, initial_values=starts)).tolist() == [False, True, False, False]
-    gate = primed(core.QuantileGate(0.5, below_start=False), np.arange(40.0))
+    gate = primed(core.QuantileGate(0.5), np.arange(40.0))
     assert gate(view(present, initial_values=starts)).tolist() == [True, True, True, False]
 
 
