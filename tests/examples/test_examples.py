@@ -14,7 +14,7 @@ import yaml
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
 import sb3_budget
-from sb3_budget import StaggeredResetVecEnv
+from sb3_budget import SelectiveRolloutBuffer, StaggeredResetVecEnv
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -67,13 +67,14 @@ def test_an_rl_zoo_configuration_names_what_exists(name: str, entry: dict[str, A
     assert entry["n_envs"] * entry["n_steps"] % entry["batch_size"] == 0
 
 
-def test_rl_zoo_trains_with_the_yaml(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", ["ppo.yml", "selective_buffer.py"])
+def test_rl_zoo_trains_with_a_configuration(config: str, tmp_path: Path) -> None:
     exp_manager = pytest.importorskip("rl_zoo3.exp_manager")
     arguments = {"algo": "ppo", "env_id": "Pendulum-v1", "log_folder": str(tmp_path), "n_timesteps": 1024}
-    manager = exp_manager.ExperimentManager(
-        argparse.Namespace(**arguments), config=str(EXAMPLES / "zoo" / "ppo.yml"), eval_freq=-1, verbose=0, **arguments
-    )
+    settings = {"config": str(EXAMPLES / "zoo" / config), "eval_freq": -1, "log_interval": -1, "verbose": 0}
+    manager = exp_manager.ExperimentManager(argparse.Namespace(**arguments), **arguments, **settings)
     model, _ = manager.setup_experiment()
     manager.learn(model)
     venv = unwrap_vec_wrapper(model.get_env(), StaggeredResetVecEnv)
     assert venv is not None and venv.enabled
+    assert isinstance(model.rollout_buffer, SelectiveRolloutBuffer) == (config == "selective_buffer.py")

@@ -104,10 +104,10 @@ def test_it_runs_resumes_and_draws(example: SimpleNamespace, tmp_path: Path, cap
     pytest.importorskip("matplotlib")
     out, picture = tmp_path / "results.json", tmp_path / "picture.png"
     results = example.main(total_timesteps=1_024, seeds=1, out=str(out))
-    assert "staggered seed 1" in capsys.readouterr().out
+    assert "staggered seed 5" in capsys.readouterr().out
     again = example.main(total_timesteps=1_024, seeds=1, out=str(out), plot_to=str(picture))
     printed = capsys.readouterr().out
-    assert "seed 1" not in printed and "| ratio |" in printed
+    assert "seed 5" not in printed and "| ratio |" in printed
     assert again == json.loads(json.dumps(results)) and picture.stat().st_size > 1_000
     with pytest.raises(ValueError, match="other settings"):
         example.main(total_timesteps=2_048, seeds=1, out=str(out))
