@@ -4,7 +4,7 @@ A staged grid world on which synchronous resets forget and staggered ones do not
 Trains the same PPO, with the same hyperparameters, on 64 environments that start their episodes together and on 64
 that ``StaggeredResetVecEnv`` shifts against each other, and measures how steady the learnt skills are.
 
-Run it with ``python examples/staged_grid_world.py --seeds 5 --out docs/results/staged_grid_world.json
+Run it with ``python examples/staged_grid_world.py --seeds 8 --out docs/results/staged_grid_world.json
 --plot docs/_static/staged_grid_world.png``. Finished runs in ``--out`` are kept, so an interrupted run goes on.
 """
 
@@ -30,14 +30,14 @@ from sb3_budget import StaggeredResetVecEnv
 
 ARMS = ("synchronous", "staggered")
 N_ENVS = 64
-#: The seeds below were used to choose the hyperparameters.
-FIRST_SEED = 5
+#: The seeds below were used to choose the task and the hyperparameters.
+FIRST_SEED = 10
 PPO_KWARGS: dict[str, Any] = {
     "n_steps": 8,
     "batch_size": 128,
     "n_epochs": 4,
     "gamma": 0.95,
-    "ent_coef": 0.01,
+    "ent_coef": 0.03,
     "policy_kwargs": {"net_arch": [32, 32]},
 }
 MOVES = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
@@ -51,15 +51,16 @@ class StagedGridWorld(gym.Env[NDArray[np.float32], np.int64]):
     present room. Whoever stands on the room's switch (a corner) when the window ends enters the next room; whoever
     does not tries the same room again. So late rooms need every earlier skill, and the episode is a success if the
     last switch is held at its end. The four moves are turned by 90 degrees from room to room, hence the same action
-    in the same cell is right in one room and wrong in the next, which one small network must tell apart. Each step
-    on the switch earns ``1 / window``; the return is at most ``n_stages``.
+    in the same cell is right in one room and wrong in the next, which one small network must tell apart. The fifth
+    room is like the first, under another code, and so on. Each step on the switch earns ``1 / window``; the return is
+    at most ``n_stages``.
 
     :param size: Cells along each side of a room.
     :param n_stages: Number of rooms; must divide ``horizon``.
     :param horizon: Length of an episode [steps].
     """
 
-    def __init__(self, size: int = 5, n_stages: int = 5, horizon: int = 200):
+    def __init__(self, size: int = 5, n_stages: int = 8, horizon: int = 200):
         if horizon % n_stages:
             raise ValueError(f"horizon={horizon} cannot be cut into n_stages={n_stages} equal windows")
         self.size, self.n_stages, self.horizon = size, n_stages, horizon
@@ -80,16 +81,13 @@ class StagedGridWorld(gym.Env[NDArray[np.float32], np.int64]):
         self.observations[:, :, :2] = cells * 2 / (size - 1) - 1
         self.observations[rooms, :, 2 + rooms] = 1.0
 
-    def _observe(self) -> NDArray[np.float32]:
-        return self.observations[self.room, self.cell].copy()
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed, options=options)
         self.elapsed = self.room = 0
         self.cell = int(self.np_random.integers(self.n_cells))
-        return self._observe(), {}
+        return self.observations[self.room, self.cell].copy(), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         self.cell = int(self.next_cells[self.room, self.cell, int(action)])
@@ -100,7 +98,7 @@ class StagedGridWorld(gym.Env[NDArray[np.float32], np.int64]):
         if self.elapsed % self.window == 0 and not over:
             self.room += on_switch
             self.cell = int(self.np_random.integers(self.n_cells))
-        return self._observe(), on_switch / self.window, False, over, info
+        return self.observations[self.room, self.cell].copy(), on_switch / self.window, False, over, info
 
 
 def evaluate_exactly(policy: ActorCriticPolicy, env: StagedGridWorld, deterministic: bool = False) -> NDArray[np.float64]:
@@ -144,7 +142,7 @@ class ExactEvaluation(BaseCallback):
         assert isinstance(policy, ActorCriticPolicy)
         passed = evaluate_exactly(policy, self.env)
         greedy = evaluate_exactly(policy, self.env, deterministic=True)[-1]
-        self.history.append([self.num_timesteps, *(round(float(chance), 5) for chance in (*passed, greedy))])
+        self.history.append([self.num_timesteps, *(round(float(chance), 4) for chance in (*passed, greedy))])
 
     def _on_step(self) -> bool:
         return True
@@ -241,8 +239,8 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
 
 def main(
-    total_timesteps: int = 100_000,
-    seeds: int = 5,
+    total_timesteps: int = 150_000,
+    seeds: int = 8,
     out: str | None = None,
     plot_to: str | None = None,
     learning_rate: float = 3e-3,
@@ -282,8 +280,8 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Synchronous against staggered resets on a staged grid world.")
-    parser.add_argument("--timesteps", type=int, default=100_000, help="environment steps per run")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--timesteps", type=int, default=150_000, help="environment steps per run")
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--out", help="JSON file with every run; finished runs in it are kept")
     parser.add_argument("--plot", help="image file, e.g. a PNG")
     parser.add_argument("--learning-rate", type=float, default=3e-3)

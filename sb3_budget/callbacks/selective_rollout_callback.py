@@ -27,7 +27,7 @@ from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.horizon import find_horizon
 
 #: Least steps between two looks, and before the first, where they are given as fractions of the horizon. An episode
-#: that begins in a poor state needs time to leave it: gated after 8 steps, Pendulum-v1 was never learnt.
+#: that begins in a poor state needs time to leave it: gated from step 8 on, a run on Pendulum-v1 learnt nothing.
 LEAST_INTERVAL, LEAST_GRACE = 20, 40
 #: Share of the collection time from which on the gate's own cost is reported.
 COSTLY_SHARE = 0.1
