@@ -27,7 +27,8 @@ def summarize_env(runs: dict[str, list[dict[str, Any]]], curves: dict[str, Curve
     :return: ``arms`` and ``contrasts``, JSON-ready
     """
     stock = curves.get("stock")
-    arms = {name: _arm(runs[name], curves[name], stock, min_budget(curves)) for name in runs}
+    budget = min_budget(curves)
+    arms = {name: _arm(runs[name], curves[name], stock, budget) for name in runs}
     if target is not None:
         for name, figures in arms.items():
             figures["target"] = {"return": target, **_reach(curves[name], target, None)}
@@ -45,9 +46,10 @@ def min_budget(curves: dict[str, Curves]) -> float:
 
 
 def _arm(runs: list[dict[str, Any]], curves: Curves, stock: Curves | None, budget: float) -> dict[str, Any]:
+    aucs = areas(curves, budget)
     figures: dict[str, Any] = {
         "final": statistics.interval(curves.finals)._asdict(),
-        "auc": statistics.interval(areas(curves, budget))._asdict(),
+        "auc": statistics.interval(aucs)._asdict(),
         "ledger": {key: _mean(run["ledger"][key] for run in runs) for key in runs[0]["ledger"]},
         "steps_per_second": float(np.mean(curves.steps[-1] / curves.seconds[:, -1])),
         "mean_length": _mean(run["mean_length"] for run in runs),
@@ -57,7 +59,7 @@ def _arm(runs: list[dict[str, Any]], curves: Curves, stock: Curves | None, budge
         },
         "seeds": {
             str(run["seed"]): {"final": float(final), "auc": float(auc), "mean_length": run["mean_length"]}
-            for run, final, auc in zip(runs, curves.finals, areas(curves, budget), strict=True)
+            for run, final, auc in zip(runs, curves.finals, aucs, strict=True)
         },
         "curve": {
             "steps": curves.steps.tolist(),

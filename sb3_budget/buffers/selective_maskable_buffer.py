@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from gymnasium import spaces
-
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
 
 try:
@@ -24,15 +20,6 @@ class SelectiveMaskableRolloutBuffer(SelectiveBufferMixin, MaskableRolloutBuffer
     :raises ValueError: if an argument is out of range or the observation space is a ``Dict``.
     """
 
-    def __init__(
-        self, buffer_size: int, observation_space: spaces.Space, action_space: spaces.Space, *args: Any, **kwargs: Any
-    ):
-        if isinstance(observation_space, spaces.Dict):
-            raise ValueError(
-                "SelectiveMaskableRolloutBuffer cannot hold Dict observations: use SelectiveMaskableDictRolloutBuffer"
-            )
-        super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)
-
 
 class SelectiveMaskableDictRolloutBuffer(SelectiveBufferMixin, MaskableDictRolloutBuffer):
     """
@@ -40,12 +27,3 @@ class SelectiveMaskableDictRolloutBuffer(SelectiveBufferMixin, MaskableDictRollo
 
     :raises ValueError: if an argument is out of range or the observation space is not a ``Dict``.
     """
-
-    def __init__(
-        self, buffer_size: int, observation_space: spaces.Space, action_space: spaces.Space, *args: Any, **kwargs: Any
-    ):
-        if not isinstance(observation_space, spaces.Dict):
-            raise ValueError(
-                "SelectiveMaskableDictRolloutBuffer holds Dict observations only: use SelectiveMaskableRolloutBuffer"
-            )
-        super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)

@@ -6,8 +6,6 @@ from collections.abc import Generator
 from typing import Any
 
 import numpy as np
-import torch as th
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
@@ -67,21 +65,6 @@ class SelectiveRecurrentRolloutBuffer(SelectiveRecurrentBufferMixin, RecurrentRo
     :raises ValueError: if an argument is out of range or the observation space is a ``Dict``.
     """
 
-    def __init__(
-        self,
-        buffer_size: int,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        hidden_state_shape: tuple[int, int, int, int],
-        device: th.device | str = "auto",
-        **kwargs: Any,
-    ):
-        if isinstance(observation_space, spaces.Dict):
-            raise ValueError(
-                "SelectiveRecurrentRolloutBuffer cannot hold Dict observations: use SelectiveRecurrentDictRolloutBuffer"
-            )
-        super().__init__(buffer_size, observation_space, action_space, hidden_state_shape, device, **kwargs)
-
 
 class SelectiveRecurrentDictRolloutBuffer(SelectiveRecurrentBufferMixin, RecurrentDictRolloutBuffer):
     """
@@ -89,18 +72,3 @@ class SelectiveRecurrentDictRolloutBuffer(SelectiveRecurrentBufferMixin, Recurre
 
     :raises ValueError: if an argument is out of range or the observation space is not a ``Dict``.
     """
-
-    def __init__(
-        self,
-        buffer_size: int,
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-        hidden_state_shape: tuple[int, int, int, int],
-        device: th.device | str = "auto",
-        **kwargs: Any,
-    ):
-        if not isinstance(observation_space, spaces.Dict):
-            raise ValueError(
-                "SelectiveRecurrentDictRolloutBuffer holds Dict observations only: use SelectiveRecurrentRolloutBuffer"
-            )
-        super().__init__(buffer_size, observation_space, action_space, hidden_state_shape, device, **kwargs)

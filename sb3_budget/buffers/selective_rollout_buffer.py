@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 
 from sb3_budget.core import weights as row_weights
+from sb3_budget.core.slots import check_slots
 
 
 class SelectiveBufferMixin:
@@ -39,7 +40,24 @@ class SelectiveBufferMixin:
     gae_lambda: float
     episode_starts: NDArray[np.float32]
 
-    def __init__(self, *args: Any, early_weight: float = 1.0, weighting: str = "tail", seed: int | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        *args: Any,
+        early_weight: float = 1.0,
+        weighting: str = "tail",
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        name = type(self).__name__
+        if isinstance(observation_space, spaces.Dict) and not isinstance(self, DictRolloutBuffer):
+            other = name.replace("RolloutBuffer", "DictRolloutBuffer")
+            raise ValueError(f"{name} cannot hold Dict observations: use {other}")
+        if isinstance(self, DictRolloutBuffer) and not isinstance(observation_space, spaces.Dict):
+            other = name.replace("DictRolloutBuffer", "RolloutBuffer")
+            raise ValueError(f"{name} holds Dict observations only: use {other}")
         if not 0.0 <= early_weight <= 1.0:
             raise ValueError(f"early_weight={early_weight} must lie in [0, 1]")
         if weighting not in ("tail", "trajectory"):
@@ -49,7 +67,7 @@ class SelectiveBufferMixin:
         self._thinning_rng = np.random.default_rng(seed)
         self._seeded = seed is not None
         self._next_size: int | None = None
-        super().__init__(*args, **kwargs)
+        super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)  # type: ignore[call-arg]  # the parent is a rollout buffer
 
     def seed(self, seed: int | None) -> None:
         """
@@ -89,7 +107,7 @@ class SelectiveBufferMixin:
 
         :param slots: Slots whose episode was stopped at this step.
         """
-        self.stops[self.pos, _as_slots(slots)] = True
+        self.stops[self.pos, check_slots(slots, self.n_envs)] = True
 
     def scale_slots(self, slots: int | Iterable[int], factors: Any) -> None:
         """
@@ -103,7 +121,7 @@ class SelectiveBufferMixin:
         factors = np.asarray(factors, dtype=np.float32)
         if not np.isfinite(factors).all() or (factors < 0).any():
             raise ValueError(f"Row weights must be finite and non-negative, got {factors.tolist()}")
-        self.factors[self.pos, _as_slots(slots)] *= factors
+        self.factors[self.pos, check_slots(slots, self.n_envs)] *= factors
 
     # ------------------------------------------------------------------ the parent's contract
 
@@ -155,13 +173,6 @@ class SelectiveBufferMixin:
             np.random.set_state(state)  # noqa: NPY002  # as if nothing had been drawn
 
 
-def _as_slots(slots: int | Iterable[int]) -> NDArray[np.int64]:
-    given = np.atleast_1d(np.asarray(slots))
-    if given.dtype == bool:
-        raise ValueError("Slots are given by index, not by a boolean mask: use np.flatnonzero(mask)")
-    return given.astype(np.int64)
-
-
 class SelectiveRolloutBuffer(SelectiveBufferMixin, RolloutBuffer):
     """
     ``RolloutBuffer`` with weights, for ``rollout_buffer_class`` of PPO, A2C and TRPO.
@@ -182,13 +193,6 @@ class SelectiveRolloutBuffer(SelectiveBufferMixin, RolloutBuffer):
     :raises ValueError: if an argument is out of range or the observation space is a ``Dict``.
     """
 
-    def __init__(
-        self, buffer_size: int, observation_space: spaces.Space, action_space: spaces.Space, *args: Any, **kwargs: Any
-    ):
-        if isinstance(observation_space, spaces.Dict):
-            raise ValueError("SelectiveRolloutBuffer cannot hold Dict observations: use SelectiveDictRolloutBuffer")
-        super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)
-
 
 class SelectiveDictRolloutBuffer(SelectiveBufferMixin, DictRolloutBuffer):
     """
@@ -196,10 +200,3 @@ class SelectiveDictRolloutBuffer(SelectiveBufferMixin, DictRolloutBuffer):
 
     :raises ValueError: if an argument is out of range or the observation space is not a ``Dict``.
     """
-
-    def __init__(
-        self, buffer_size: int, observation_space: spaces.Space, action_space: spaces.Space, *args: Any, **kwargs: Any
-    ):
-        if not isinstance(observation_space, spaces.Dict):
-            raise ValueError("SelectiveDictRolloutBuffer holds Dict observations only: use SelectiveRolloutBuffer")
-        super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from stable_baselines3.common.callbacks import BaseCallback, EventCallback
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
-from sb3_budget.core.staggering import block_offsets, phase_entropy
+from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
+from sb3_budget.core.staggering import phase_blocks, phase_entropy
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
 
@@ -57,8 +58,7 @@ class AdaptiveOffsetCallback(BaseCallback):
         self._n_rollouts = 0
 
     def _init_callback(self) -> None:
-        if not isinstance(self.model, OnPolicyAlgorithm):
-            raise ValueError(f"AdaptiveOffsetCallback needs an on-policy algorithm, not {type(self.model).__name__}")
+        require_on_policy(self)
         venv = unwrap_vec_wrapper(self.training_env, StaggeredResetVecEnv)
         if venv is None or not venv.enabled:
             raise ValueError("AdaptiveOffsetCallback needs an enabled StaggeredResetVecEnv around the base VecEnv")
@@ -68,9 +68,7 @@ class AdaptiveOffsetCallback(BaseCallback):
         self._venv = venv
 
     def _on_training_start(self) -> None:
-        # A CallbackList tells its children of their parent after it has initialised them.
-        if isinstance(self.parent, EventCallback):
-            raise ValueError("AdaptiveOffsetCallback must be passed to learn() itself: an EventCallback passes on no rollouts")
+        require_top_level(self)
 
     def _on_rollout_start(self) -> None:
         self._ages = [self._venv.ages.copy()]
@@ -83,8 +81,7 @@ class AdaptiveOffsetCallback(BaseCallback):
         assert self._venv.horizon is not None
         buffer = self.model.rollout_buffer
         # A row holds the state before its step.
-        ages = np.array(self._ages[:-1])
-        blocks = np.minimum(ages * self.n_blocks // self._venv.horizon, self.n_blocks - 1)
+        blocks = phase_blocks(np.array(self._ages[:-1]), self._venv.horizon, self.n_blocks)
         self._counts += np.bincount(blocks.ravel(), minlength=self.n_blocks)
         errors = np.abs(buffer.returns - buffer.values)
         for block in np.unique(blocks).tolist():
@@ -100,9 +97,8 @@ class AdaptiveOffsetCallback(BaseCallback):
             self._counts[:] = 0
 
     def _deal(self, largest: float) -> None:
-        assert self._venv.horizon is not None
         # A block that was never visited counts like the worst one.
         errors = np.where(np.isnan(self.value_errors), largest, self.value_errors)
         shares = errors / errors.sum() if errors.sum() > 0.0 else np.full(self.n_blocks, 1.0 / self.n_blocks)
         weights = self.uniform / self.n_blocks + (1.0 - self.uniform) * shares
-        self._venv.reassign(block_offsets(self._venv.num_envs, self._venv.horizon, self.n_blocks, weights))
+        self._venv.reassign_blocks(self.n_blocks, weights)

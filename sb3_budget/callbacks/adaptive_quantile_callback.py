@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
+from sb3_budget.callbacks.requirements import require_top_level
 from sb3_budget.core.gates import ConfidenceGate, QuantileGate
 
 
@@ -24,7 +25,8 @@ class AdaptiveQuantileCallback(BaseCallback):
     :param patience: Number of rollouts over which progress is measured.
     :param tolerance: Smallest relative rise that counts as progress.
     :param verbose: Verbosity level.
-    :raises ValueError: if an argument is out of range, or the gate's quantile is a schedule or lies outside the range.
+    :raises ValueError: if an argument is out of range, the gate's quantile is a schedule or lies outside the range,
+        or, when training starts, an ``EventCallback`` holds this one.
     """
 
     def __init__(
@@ -48,6 +50,9 @@ class AdaptiveQuantileCallback(BaseCallback):
         self.minimum, self.maximum, self.step = minimum, maximum, step
         self.patience, self.tolerance = patience, tolerance
         self._returns: list[float] = []
+
+    def _on_training_start(self) -> None:
+        require_top_level(self)
 
     def _on_step(self) -> bool:
         return True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from stable_baselines3.common.callbacks import BaseCallback, EventCallback
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
+from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
 from sb3_budget.core.gates import Schedule
 
 
@@ -30,17 +31,14 @@ class RolloutLengthCallback(BaseCallback):
         self.n_steps = n_steps
 
     def _init_callback(self) -> None:
-        if not isinstance(self.model, OnPolicyAlgorithm):
-            raise ValueError(f"RolloutLengthCallback needs an on-policy algorithm, not {type(self.model).__name__}")
+        require_on_policy(self)
         if not isinstance(self.model.rollout_buffer, SelectiveBufferMixin):
             raise ValueError(
                 "RolloutLengthCallback needs a buffer that can be resized: rollout_buffer_class=SelectiveRolloutBuffer"
             )
 
     def _on_training_start(self) -> None:
-        # A CallbackList tells its children of their parent after it has initialised them.
-        if isinstance(self.parent, EventCallback):
-            raise ValueError("RolloutLengthCallback must be passed to learn() itself: an EventCallback passes on no rollouts")
+        require_top_level(self)
 
     def _on_step(self) -> bool:
         return True

@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.callbacks import BaseCallback, EventCallback
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
 from sb3_budget.callbacks.audit import Audit
 from sb3_budget.callbacks.bootstrap import Bootstrap
+from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
 from sb3_budget.callbacks.rollout_statistics import RolloutStatistics
 from sb3_budget.core.episodes import EpisodeTracker
 from sb3_budget.core.gates import Gate, QuantileGate, limit_stops
@@ -144,8 +145,7 @@ class SelectiveRolloutCallback(BaseCallback):
     # ------------------------------------------------------------------ set-up
 
     def _init_callback(self) -> None:
-        if not isinstance(self.model, OnPolicyAlgorithm):
-            raise ValueError(f"SelectiveRolloutCallback needs an on-policy algorithm, not {type(self.model).__name__}")
+        require_on_policy(self)
         venv = unwrap_vec_wrapper(self.training_env, EpisodeControlVecEnv)
         if venv is None:
             raise ValueError(
@@ -184,12 +184,7 @@ class SelectiveRolloutCallback(BaseCallback):
         return max(least, round(value * self.horizon))
 
     def _on_training_start(self) -> None:
-        # A CallbackList tells its children of their parent after it has initialised them.
-        if isinstance(self.parent, EventCallback):
-            raise ValueError(
-                f"SelectiveRolloutCallback inside {type(self.parent).__name__} would never hear of rollouts: pass it to "
-                "learn() itself, in a list"
-            )
+        require_top_level(self)
         n_envs, ages = self._venv.num_envs, self._venv.ages
         gamma = self.model.gamma
         if self._tracker is None or len(self._tracker.lengths) != n_envs or not (ages == self._tracker.lengths).all():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 
-from stable_baselines3.common.callbacks import BaseCallback, EventCallback
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
+from sb3_budget.callbacks.requirements import require_top_level
 from sb3_budget.core.gates import Schedule
-from sb3_budget.core.staggering import block_offsets
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
 
@@ -32,7 +32,6 @@ class StaggeredResetCallback(BaseCallback):
             raise ValueError(f"n_blocks={n_blocks!r} must be a function of the progress remaining")
         self.n_blocks = n_blocks
         self._blocks: int | None = None
-        self._warned = False
 
     def _init_callback(self) -> None:
         venv = unwrap_vec_wrapper(self.training_env, StaggeredResetVecEnv)
@@ -42,9 +41,7 @@ class StaggeredResetCallback(BaseCallback):
         venv.enable()
 
     def _on_training_start(self) -> None:
-        # A CallbackList tells its children of their parent after it has initialised them.
-        if isinstance(self.parent, EventCallback):
-            raise ValueError("StaggeredResetCallback must be passed to learn() itself: an EventCallback passes on no rollouts")
+        require_top_level(self)
         gamma = getattr(self.model, "gamma", self._venv.gamma)
         if self._venv.discounts_lengths and gamma != self._venv.gamma:
             warnings.warn(
@@ -62,9 +59,7 @@ class StaggeredResetCallback(BaseCallback):
         self.logger.record("budget/phase_coverage", diagnosis.phase_coverage)
         self.logger.record("budget/phase_entropy", diagnosis.phase_entropy)
         self.logger.record("budget/phase_dispersion", diagnosis.dispersion)
-        if diagnosis.advice and not self._warned:
-            self._warned = True
-            warnings.warn(f"Staggered resets cannot help here: {'; '.join(diagnosis.advice)}.", UserWarning, stacklevel=2)
+        self._venv.warn_once(diagnosis.advice)
         self._follow_schedule()
 
     def _follow_schedule(self) -> None:
@@ -74,4 +69,4 @@ class StaggeredResetCallback(BaseCallback):
         blocks = int(min(max(1, round(self.n_blocks(self.model._current_progress_remaining))), self._venv.horizon))
         if blocks != self._blocks:
             self._blocks = blocks
-            self._venv.reassign(block_offsets(self._venv.num_envs, self._venv.horizon, blocks))
+            self._venv.reassign_blocks(blocks)

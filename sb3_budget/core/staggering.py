@@ -117,21 +117,34 @@ def suggest_n_steps(horizon: int) -> tuple[int, int]:
     return max(1, horizon // 10), max(1, horizon // 5)
 
 
+def phase_blocks(ages: ArrayLike, horizon: int, n_blocks: int) -> NDArray[np.int64]:
+    """
+    The block of the horizon that each sample lies in; block g begins at ``floor(g * horizon / n_blocks)``, as in
+    block_offsets.
+
+    :param ages: steps since the start of the episode, any shape; clipped to ``[0, horizon)``
+    :param horizon: longest possible episode, in steps
+    :param n_blocks: number of blocks, at most one per step of the horizon
+    :return: blocks in ``[0, n_blocks)``, same shape
+    """
+    _require_positive(horizon=horizon)
+    _require_blocks(n_blocks, horizon)
+    clipped = np.clip(np.asarray(ages, dtype=np.int64), 0, horizon - 1)
+    # The last g with floor(g * horizon / n_blocks) <= age; plain age * n_blocks // horizon would put a block's first
+    # step into the block before it wherever n_blocks does not divide the horizon.
+    return ((clipped + 1) * n_blocks - 1) // horizon
+
+
 def phase_histogram(ages: ArrayLike, horizon: int, n_blocks: int) -> NDArray[np.int64]:
     """
-    Count samples per block of the horizon; block g begins at ``floor(g * horizon / n_blocks)``, as in block_offsets.
+    Count samples per block of the horizon.
 
     :param ages: steps since the start of the episode, any shape; clipped to ``[0, horizon)``
     :param horizon: longest possible episode, in steps
     :param n_blocks: number of blocks, at most one per step of the horizon
     :return: counts, shape (n_blocks,)
     """
-    _require_positive(horizon=horizon)
-    _require_blocks(n_blocks, horizon)
-    clipped = np.clip(np.asarray(ages, dtype=np.int64).ravel(), 0, horizon - 1)
-    # The last g with floor(g * horizon / n_blocks) <= age; plain age * n_blocks // horizon would put a block's first
-    # step into the block before it wherever n_blocks does not divide the horizon.
-    blocks = ((clipped + 1) * n_blocks - 1) // horizon
+    blocks = phase_blocks(ages, horizon, n_blocks).ravel()
     return np.bincount(blocks, minlength=n_blocks).astype(np.int64)
 
 

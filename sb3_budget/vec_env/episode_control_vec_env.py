@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from sb3_budget.core.ledger import Ledger
+from sb3_budget.core.slots import check_slots
 from sb3_budget.vec_env.observations import slot_observation, write_observation
 from sb3_budget.vec_env.start import StartSampler, check_start
 
@@ -118,7 +119,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         """
         if not self.enabled:
             raise ValueError(f"request_stop() on a {type(self).__name__} with enabled=False: it never ends an episode")
-        self._stop_requested[self._slots(indices)] = True
+        self._stop_requested[check_slots(indices, self.num_envs)] = True
 
     def mark_audited(self, indices: int | Iterable[int]) -> None:
         """
@@ -128,7 +129,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         :param indices: Slots, each in ``[0, num_envs)``.
         :raises ValueError: if a slot does not exist.
         """
-        self._audited[self._slots(indices)] = True
+        self._audited[check_slots(indices, self.num_envs)] = True
 
     def set_start_sampler(self, sampler: StartSampler | None, owner: str = "user") -> None:
         """
@@ -145,17 +146,6 @@ class EpisodeControlVecEnv(VecEnvWrapper):
             raise ValueError(f"The start sampler belongs to {self._sampler_owner!r}; {owner!r} cannot replace it")
         self._start_sampler = sampler
         self._sampler_owner = owner if sampler is not None else None
-
-    def _slots(self, indices: int | Iterable[int]) -> NDArray[np.int64]:
-        given = np.asarray(list(indices) if isinstance(indices, Iterable) else [indices])
-        if given.dtype == bool:
-            raise ValueError("Slots are given by index, not by a boolean mask: use np.flatnonzero(mask)")
-        if given.size and not np.issubdtype(given.dtype, np.integer):
-            raise ValueError(f"Slots are integers, not {given.tolist()}")
-        slots = given.astype(np.int64)
-        if slots.size and (slots.min() < 0 or slots.max() >= self.num_envs):
-            raise ValueError(f"Slots {slots.tolist()} must lie in [0, {self.num_envs})")
-        return slots
 
     # ------------------------------------------------------------------ VecEnv
 

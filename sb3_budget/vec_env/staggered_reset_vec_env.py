@@ -148,8 +148,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         self._episodes_begun = np.zeros(self.num_envs, dtype=np.int64)
         self._first_end_early = np.zeros(self.num_envs, dtype=bool)
         self._phase_ages: deque[NDArray[np.int64]] = deque(maxlen=PHASE_STEPS)
-        for reason in self._static_advice():
-            self._warn(reason)
+        self.warn_once(self._static_advice())
 
     @property
     def discounts_lengths(self) -> bool:
@@ -192,6 +191,18 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         assert self.horizon is not None
         self.offsets = self.draw_offsets() if offsets is None else check_offsets(offsets, self.num_envs, self.horizon)
         self._pending_offsets = self.offsets.copy()
+
+    def reassign_blocks(self, n_blocks: int, weights: ArrayLike | None = None) -> None:
+        """
+        Deal the slots of all processes to blocks, each at the beginning of its next episode.
+
+        :param n_blocks: Number of blocks.
+        :param weights: Relative number of slots per block, even by default.
+        :raises ValueError: if they are out of range, or the wrapper is disabled.
+        """
+        assert self.horizon is not None
+        n_global, first = staggering.rank_slice(self.num_envs, self.rank, self.world_size)
+        self.reassign(staggering.block_offsets(n_global, self.horizon, n_blocks, weights)[first :: self.world_size])
 
     # ------------------------------------------------------------------ VecEnv
 
@@ -237,6 +248,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         self, obs: VecEnvObs, dones: NDArray[np.bool_], infos: list[dict[str, Any]], cuts: NDArray[np.bool_]
     ) -> None:
         assert self.horizon is not None
+        was_settled = self._settled
         first = dones & (self._episodes_begun == 1) & (self.offsets > 0) & (self.ages < self.horizon - self.offsets)
         self._first_end_early |= first
         super()._end_episodes(obs, dones, infos, cuts)
@@ -244,9 +256,8 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
             same_block = np.isin(self.offsets, self.offsets[dones]) & ~dones & ~cuts
             for slot in np.flatnonzero(same_block).tolist():
                 self._limit(slot, int(self.ages[slot]) + 1, "stagger")
-        if not self._warned and (self._episodes_begun > 1).all():
-            for reason in self._measured_advice():
-                self._warn(reason)
+        if self._settled and not was_settled:
+            self.warn_once(self._measured_advice())
 
     def _set_limits(self, slots: list[int]) -> None:
         assert self.horizon is not None
@@ -288,6 +299,11 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
             advice=(*self._static_advice(n_steps), *self._measured_advice()),
         )
 
+    @property
+    def _settled(self) -> bool:
+        """Whether every slot is past its first episode, so that what is known of those is final."""
+        return bool((self._episodes_begun > 1).all())
+
     def _early_end_ratio(self) -> float:
         shifted = self.offsets > 0
         return float(self._first_end_early[shifted].mean()) if shifted.any() else 0.0
@@ -303,11 +319,17 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         return advice
 
     def _measured_advice(self) -> list[str]:
-        if (self._episodes_begun > 1).all() and self._early_end_ratio() >= DISPERSED_SHARE:
-            share = self._early_end_ratio()
+        share = self._early_end_ratio()
+        if self._settled and share >= DISPERSED_SHARE:
             return [f"{share:.0%} of the first episodes ended by themselves before their offset could shift them"]
         return []
 
-    def _warn(self, reason: str) -> None:
-        self._warned = True
-        warnings.warn(f"Staggered resets cannot help here: {reason}.", UserWarning, stacklevel=2)
+    def warn_once(self, reasons: Sequence[str]) -> None:
+        """
+        Warn that staggering cannot help, the first time that there is a reason.
+
+        :param reasons: The ``advice`` of a diagnosis.
+        """
+        if reasons and not self._warned:
+            self._warned = True
+            warnings.warn(f"Staggered resets cannot help here: {'; '.join(reasons)}.", UserWarning, stacklevel=2)

@@ -4,8 +4,10 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
+from stable_baselines3.common.callbacks import EveryNTimesteps
 
 from sb3_budget import AdaptiveQuantileCallback, QuantileGate
+from tests.callbacks.clock import clocks, collector
 from tests.callbacks.recorded import RecordingLogger
 
 
@@ -53,3 +55,9 @@ def test_bad_arguments_are_refused(kwargs):
 def test_a_scheduled_quantile_is_refused():
     with pytest.raises(ValueError, match="must be a number"):
         AdaptiveQuantileCallback(QuantileGate(lambda progress: 0.3))
+
+
+def test_inside_an_event_callback_it_is_refused_and_not_idle():
+    nested = EveryNTimesteps(8, AdaptiveQuantileCallback(QuantileGate(0.3)))
+    with pytest.raises(ValueError, match="inside EveryNTimesteps would never hear of rollouts"):
+        collector(clocks(1)).learn(16, callback=nested)

@@ -144,6 +144,8 @@ def test_histogram_of_all_ages_has_the_block_lengths(horizon: int, blocks: int) 
 
 def test_histogram_clips_ages_and_takes_any_shape() -> None:
     assert staggering.phase_histogram([[-5, 0], [99, 100]], 100, 4).tolist() == [2, 0, 0, 2]
+    assert staggering.phase_blocks([[-5, 0], [99, 100]], 100, 4).tolist() == [[0, 0], [3, 3]]
+    assert staggering.phase_blocks([12, 13, 25, 26], 40, 3).tolist() == [0, 1, 1, 2]
     assert staggering.phase_histogram([], 100, 4).tolist() == [0, 0, 0, 0]
 
 

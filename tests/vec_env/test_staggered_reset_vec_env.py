@@ -270,3 +270,10 @@ def test_wrong_arguments_are_refused_at_construction(kwargs, message):
 def test_a_wrapper_below_is_refused():
     with pytest.raises(ValueError, match=r"VecNormalize\(StaggeredResetVecEnv\(venv\)\)"):
         StaggeredResetVecEnv(VecNormalize(make_venv(2, time_limits=HORIZON)))
+
+
+def test_blocks_are_dealt_over_all_processes():
+    parts = [staggered(4, rank=rank, world_size=2) for rank in range(2)]
+    for venv in parts:
+        venv.reassign_blocks(8)
+    assert sorted(np.concatenate([venv.offsets for venv in parts]).tolist()) == [0, 5, 10, 15, 20, 25, 30, 35]

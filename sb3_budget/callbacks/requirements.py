@@ -1,0 +1,30 @@
+"""What a callback needs of its place and of the algorithm, checked in one way by all."""
+
+from __future__ import annotations
+
+from stable_baselines3.common.callbacks import BaseCallback, EventCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+
+def require_on_policy(callback: BaseCallback) -> None:
+    """
+    :param callback: A callback that reads rollouts, with its model set.
+    :raises ValueError: if the algorithm has none.
+    """
+    if not isinstance(callback.model, OnPolicyAlgorithm):
+        raise ValueError(f"{type(callback).__name__} needs an on-policy algorithm, not {type(callback.model).__name__}")
+
+
+def require_top_level(callback: BaseCallback) -> None:
+    """
+    To be called when training starts: a ``CallbackList`` tells its children of their parent only after it has
+    initialised them.
+
+    :param callback: A callback that acts at the start or end of rollouts.
+    :raises ValueError: if an ``EventCallback`` holds it, which passes on steps only.
+    """
+    if isinstance(callback.parent, EventCallback):
+        raise ValueError(
+            f"{type(callback).__name__} inside {type(callback.parent).__name__} would never hear of rollouts: it must "
+            "be passed to learn() itself, in a list"
+        )
