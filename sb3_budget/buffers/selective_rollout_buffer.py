@@ -134,6 +134,7 @@ class SelectiveBufferMixin:
                 self.stops, self.episode_starts, self.gamma, self.gae_lambda, self.early_weight, tail
             )
             self.weights = self.factors * stopped
+        self._probabilities = row_weights.inclusion_probabilities(self.weights.T.ravel())
 
     @property
     def uniform(self) -> bool:
@@ -151,7 +152,6 @@ class SelectiveBufferMixin:
             return
         self._flatten_once()
         kept = self._draw_kept()
-        self._thinning_rng.shuffle(kept)
         for rows in row_weights.chunks(kept, batch_size or len(kept)):
             yield self._get_samples(rows)  # type: ignore[attr-defined]  # the parent is a rollout buffer
 
@@ -159,11 +159,10 @@ class SelectiveBufferMixin:
         """
         Draw the rows of an epoch. Advantages of one row cannot be normalised, so that at least two rows stay.
 
-        :return: Flat rows, slot by slot as in SB3's ``swap_and_flatten``.
+        :return: Flat rows, slot by slot as in SB3's ``swap_and_flatten``, in random order.
         """
-        weights = self.weights.T.ravel()
-        kept = row_weights.thin(weights, self._thinning_rng)
-        return kept if len(kept) > 1 else np.sort(np.argsort(weights)[-2:])
+        kept = row_weights.thin(self._probabilities, self._thinning_rng)
+        return kept if len(kept) > 1 else np.argsort(self._probabilities)[-2:]
 
     def _flatten_once(self) -> None:
         """Let the parent flatten its arrays: it does so when its generator is first asked."""

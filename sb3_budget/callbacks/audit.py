@@ -55,6 +55,11 @@ class Audit:
         self._tails = np.zeros(n_envs)
         self._discounts = np.ones(n_envs)
 
+    @property
+    def n_running(self) -> int:
+        """Number of episodes under audit."""
+        return int(np.count_nonzero(self.running))
+
     def draw(self, would_stop: NDArray[np.bool_], values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.bool_]:
         """
         :param would_stop: Slots that a gate wants to stop, shape (n_envs,).
@@ -81,15 +86,18 @@ class Audit:
         :param dones: Slots whose episode ended with it, shape (n_envs,).
         :param final_values: Value of the last state of audited episodes that were truncated, by slot.
         """
-        self.steps += int(self.running.sum())
         self.total_steps += len(dones)
+        if np.count_nonzero(dones):
+            self._drawn &= ~dones
+        if not self.n_running:
+            return
+        self.steps += self.n_running
         self._tails += self._discounts * rewards
         self._discounts *= self.gamma
         for slot in np.flatnonzero(self.running & dones).tolist():
             tail = self._tails[slot] + self._discounts[slot] * final_values.get(slot, 0.0)
             self._records.append(_Record(self._values[slot], tail, self._references[slot]))
         self.running &= ~dones
-        self._drawn &= ~dones
 
     def statistics(self) -> AuditStatistics:
         """

@@ -9,6 +9,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
+import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -161,7 +162,7 @@ class SelectiveRolloutCallback(BaseCallback):
             raise ValueError(f"min_active={self.min_active} of {venv.num_envs} slots leaves none that could be stopped")
         self._venv = venv
         self._check_interval = self._steps(self.check_interval, LEAST_INTERVAL)
-        self._grace = self._steps(self.grace, LEAST_GRACE)
+        self._grace = max(1, self._steps(self.grace, LEAST_GRACE))
         buffer = self.model.rollout_buffer
         self._buffer = buffer if isinstance(buffer, SelectiveBufferMixin) else None
         if self.stop_probability < 1.0 and self._buffer is None:
@@ -173,6 +174,8 @@ class SelectiveRolloutCallback(BaseCallback):
             self._seeded = True
         if self._buffer is not None:
             self._buffer.seed(self.model.seed)
+        # Asked once: a module that lacks an attribute takes its time to say so.
+        self._has_heads = hasattr(self.model.policy, "last_value_heads")
         self.bootstrap.set_up(self.model)
         self._statistics = RolloutStatistics()
 
@@ -209,35 +212,34 @@ class SelectiveRolloutCallback(BaseCallback):
         began = perf_counter()
         assert self._tracker is not None and self._audit is not None
         rewards, dones, infos = self.locals["rewards"], self.locals["dones"], self.locals["infos"]
-        values = self.locals["values"].detach().cpu().numpy().reshape(-1).astype(np.float64)
-        if not (np.isfinite(rewards).all() and np.isfinite(values).all()):
-            raise ValueError(
-                f"Rewards or values are not finite at step {self.num_timesteps}: rewards {rewards}, values {values}. "
-                "Nothing was trained on them"
-            )
+        values = self.locals["values"].numpy(force=True).ravel().astype(np.float64)
         heads = self._value_heads()
         judged = values if self.gate_head is None or heads is None else heads[self.gate_head]
         self._tracker.visit(judged)
         self._weigh_survivors()
         self._judge(judged, heads, dones)
         final_values = {}
-        if dones.any():
+        if np.count_nonzero(dones):
             final_values = self._end_episodes(rewards, dones, infos)
+            self._survivors.end(dones)
         self._audit.add(rewards, dones, final_values)
         self._tracker.add(rewards, dones)
-        self._survivors.end(dones)
         self._last_infos = infos
         self._statistics.gate_seconds += perf_counter() - began
         return True
 
     def _value_heads(self) -> NDArray[np.float64] | None:
-        heads = getattr(self.model.policy, "last_value_heads", None)
-        return None if heads is None else heads.detach().cpu().numpy().astype(np.float64)
+        if not self._has_heads:
+            return None
+        heads: th.Tensor = self.model.policy.last_value_heads  # type: ignore[assignment]  # a policy with several critics
+        return heads.numpy(force=True).astype(np.float64)
 
     def _judge(self, values: NDArray[np.float64], heads: NDArray[np.float64] | None, dones: NDArray[np.bool_]) -> None:
         assert self._tracker is not None and self._audit is not None
         lengths = self._tracker.lengths
-        look = (lengths >= self._grace) & (lengths % self._check_interval == 0) & (lengths > 0) & ~self._audit.running
+        look = (lengths >= self._grace) & (lengths % self._check_interval == 0)
+        if self._audit.n_running:
+            look &= ~self._audit.running
         view = RolloutView(
             values=values,
             returns=self._tracker.returns,
@@ -254,12 +256,14 @@ class SelectiveRolloutCallback(BaseCallback):
         mask = np.asarray(self.gate(view), dtype=bool)
         if mask.shape != look.shape:
             raise ValueError(f"A gate must return a mask of the shape {look.shape}, one entry per slot, got {mask.shape}")
-        rejected = mask & look & ~dones
         if not self.active:
             return
-        self.n_looks += int(look.sum())
-        self.n_rejections += int(rejected.sum())
-        if not rejected.any():
+        # A slot that has ended by itself at this very step has nothing left to stop.
+        rejected = mask & look & ~dones
+        n_rejected = int(np.count_nonzero(rejected))
+        self.n_looks += int(np.count_nonzero(look))
+        self.n_rejections += n_rejected
+        if not n_rejected:
             return
         audited = self._audit.draw(rejected, values, self._rng)
         if audited.any():
@@ -286,6 +290,8 @@ class SelectiveRolloutCallback(BaseCallback):
         return cap if self.max_stops_per_check is None else min(cap, self.max_stops_per_check)
 
     def _weigh_survivors(self) -> None:
+        if self.stop_probability == 1.0:
+            return
         weights = self._survivors.advance()
         if self._buffer is not None and (weights != 1.0).any():
             self._buffer.scale_slots(np.arange(len(weights)), weights)
@@ -313,6 +319,13 @@ class SelectiveRolloutCallback(BaseCallback):
     def _on_rollout_end(self) -> None:
         assert self._audit is not None
         buffer = self.model.rollout_buffer
+        broken = ~np.isfinite(buffer.rewards + buffer.values)
+        if broken.any():
+            row, slot = np.argwhere(broken)[0].tolist()
+            raise ValueError(
+                f"Reward {buffer.rewards[row, slot]} or value {buffer.values[row, slot]} of slot {slot} is not finite in row "
+                f"{row} of the rollout that ends at step {self.num_timesteps}. Nothing was trained on it"
+            )
         if self.min_explained_variance is not None:
             self._explained_variance = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
         for key, value in self._statistics.log_values(buffer, self._audit.statistics(), self._venv.ledger).items():

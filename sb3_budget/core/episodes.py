@@ -23,6 +23,7 @@ class EpisodeTracker:
         self.returns = np.zeros(n_envs)
         self.initial_values = np.zeros(n_envs)
         self._begun = np.zeros(n_envs, dtype=bool)
+        self._beginning = True
 
     def visit(self, values: NDArray[np.float64]) -> None:
         """
@@ -30,8 +31,11 @@ class EpisodeTracker:
 
         :param values: Value of the present states, shape (n_envs,).
         """
-        self.initial_values = np.where(self._begun, self.initial_values, values)
-        self._begun[:] = True
+        if self._beginning:
+            begin = ~self._begun
+            self.initial_values[begin] = values[begin]
+            self._begun[:] = True
+            self._beginning = False
 
     def add(self, rewards: NDArray[np.floating], dones: NDArray[np.bool_]) -> None:
         """
@@ -43,7 +47,9 @@ class EpisodeTracker:
         self.returns += self.discounts * rewards
         self.discounts *= self.gamma
         self.lengths += 1
-        self.returns[dones] = 0.0
-        self.discounts[dones] = 1.0
-        self.lengths[dones] = 0
-        self._begun[dones] = False
+        if np.count_nonzero(dones):
+            self._beginning = True
+            self.returns[dones] = 0.0
+            self.discounts[dones] = 1.0
+            self.lengths[dones] = 0
+            self._begun[dones] = False

@@ -38,29 +38,18 @@ class Gate(Protocol):
 # ---------------------------------------------------------------------- pure functions
 
 
-def linear_quantile(values: NDArray[np.float64], quantile: float) -> float:
-    """
-    ``np.quantile`` by a partial sort, which takes a tenth of its time on windows of a few thousand values.
-
-    :param values: The values, at least one.
-    :param quantile: In ``[0, 1]``.
-    :return: The quantile, with linear interpolation.
-    """
-    position = quantile * (len(values) - 1)
-    lower = int(position)
-    upper = min(lower + 1, len(values) - 1)
-    ordered = np.partition(values, (lower, upper))
-    return float(ordered[lower] + (position - lower) * (ordered[upper] - ordered[lower]))
-
-
 def below_quantile(scores: NDArray[np.float64], peers: NDArray[np.float64], quantile: float) -> NDArray[np.bool_]:
     """
-    :param scores: Scores to judge.
-    :param peers: Scores to compare with.
+    Count instead of sort: the few slots of a look are ranked among thousands of peers in a fraction of the time that
+    ``np.quantile`` takes.
+
+    :param scores: Scores to judge, shape (n,).
+    :param peers: Scores to compare with, shape (m,).
     :param quantile: Share of the peers, in ``[0, 1]``.
-    :return: Whether a score lies strictly below the peers' quantile. Where all peers are equal none does.
+    :return: Whether a score lies below the peers' quantile, the smallest peer that is at least as large as that share
+        of them (``method="inverted_cdf"`` of ``np.quantile``). Where all peers are equal none does.
     """
-    return scores < linear_quantile(peers, quantile)
+    return (peers <= scores[:, None]).sum(axis=1) < quantile * len(peers)
 
 
 def below_ratio(scores: NDArray[np.float64], peers: NDArray[np.float64], ratio: float) -> NDArray[np.bool_]:
@@ -148,8 +137,9 @@ class _PeerGate:
         return stop
 
     def _judge(self, stop: NDArray[np.bool_], slots: NDArray[np.bool_], window: ScoreWindow, view: RolloutView) -> None:
-        if slots.any() and len(window) >= MIN_PEERS:
-            stop[slots] = self._below(self._to_score(view)[slots], window.scores, view)
+        judged = slots.nonzero()[0]
+        if len(judged) and len(window) >= MIN_PEERS:
+            stop[judged] = self._below(self._to_score(view)[judged], window.scores, view)
 
 
 class QuantileGate(_PeerGate):

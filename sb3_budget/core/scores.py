@@ -116,9 +116,14 @@ class ScoreWindow:
         """
         size = len(self._scores)
         scores = scores[-size:]
-        places = (self._next + np.arange(len(scores))) % size
-        self._scores[places] = scores
-        self._next = int((self._next + len(scores)) % size)
+        end = self._next + len(scores)
+        if end <= size:
+            self._scores[self._next : end] = scores
+        else:
+            fit = size - self._next
+            self._scores[self._next :] = scores[:fit]
+            self._scores[: end - size] = scores[fit:]
+        self._next = end % size
         self._filled = min(size, self._filled + len(scores))
 
     @property

@@ -44,33 +44,39 @@ def stop_weights(
     return np.where(in_stopped, (1.0 - decay) + early_weight * decay, 1.0).astype(np.float32)
 
 
-def thin(weights: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+def inclusion_probabilities(weights: ArrayLike) -> NDArray[np.float64]:
     """
-    Leave samples out in proportion to what their weights lack: sample i stays with probability ``w_i / max(w)``, so that
-    a plain mean over those that stay estimates the weighted mean over all.
-
-    Samples of the largest weight always stay. The others are drawn by systematic sampling in a random order: each has
-    exactly its probability, the number that stay is its expectation rounded up or down, and neighbours are no more
-    likely than others to stay together. If all weights are 0, all samples stay.
+    Probabilities with which samples stay, such that a plain mean over those that stay estimates the weighted mean over
+    all: sample i stays with probability ``w_i / max(w)``.
 
     :param weights: finite weights, not negative, shape (n,)
-    :param rng: source of randomness
-    :return: sorted indices of the samples that stay
+    :return: probabilities, the largest of them 1, shape (n,); if all weights are 0, all are 1
     """
     checked = np.asarray(weights, dtype=np.float64)
     if checked.ndim != 1:
         raise ValueError(f"weights must have the shape (n,), got {checked.shape}")
     _require_weights(checked)
-    if not checked.any():
-        return np.arange(checked.size, dtype=np.int64)
-    probabilities = checked / checked.max()
-    keep = probabilities >= 1.0
-    order = rng.permutation(np.flatnonzero(~keep))
+    return checked / checked.max() if checked.any() else np.ones_like(checked)
+
+
+def thin(probabilities: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """
+    Leave samples out, by systematic sampling in a random order: each stays with exactly its probability, the number that
+    stay is its expectation rounded up or down, and neighbours are no more likely than others to stay together. Samples
+    of probability 1 always stay.
+
+    :param probabilities: what :func:`inclusion_probabilities` returned, shape (n,)
+    :param rng: source of randomness
+    :return: indices of the samples that stay, in random order
+    """
+    order = rng.permutation(probabilities.size)
     # Lay the probabilities end to end from a random start in [0, 1): a sample stays if it reaches across an integer.
-    passed = np.zeros(order.size + 1, dtype=np.int64)
-    passed[1:] = np.cumsum(probabilities[order]) + rng.random()
-    keep[order] = passed[1:] > passed[:-1]
-    return np.flatnonzero(keep)
+    # The start is part of the running sum, which then cannot pass an integer by less than a probability of 1 does.
+    ends = np.empty(order.size + 1)
+    ends[0] = rng.random()
+    ends[1:] = probabilities[order]
+    passed = np.cumsum(ends).astype(np.int64)
+    return order[passed[1:] > passed[:-1]]
 
 
 def chunks(indices: ArrayLike, batch_size: int) -> list[NDArray[np.int64]]:
@@ -87,7 +93,9 @@ def chunks(indices: ArrayLike, batch_size: int) -> list[NDArray[np.int64]]:
         raise ValueError(f"indices must have the shape (n,) with at least one index, got {checked.shape}")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    return np.array_split(checked, max(1, checked.size // max(2, batch_size)))
+    size = checked.size
+    n_chunks = max(1, size // max(2, batch_size))
+    return [checked[size * i // n_chunks : size * (i + 1) // n_chunks] for i in range(n_chunks)]
 
 
 def effective_sample_size(weights: ArrayLike) -> float:

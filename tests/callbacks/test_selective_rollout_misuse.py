@@ -104,7 +104,7 @@ def test_a_mask_of_integers_is_read_as_one():
 def test_rewards_that_are_not_finite_stop_the_training(bad):
     model = collector(clocks(1, reward=lambda age: bad if age == 3 else 1.0))
     before = copy.deepcopy(model.policy.state_dict())
-    with pytest.raises(ValueError, match="not finite at step 4"):
+    with pytest.raises(ValueError, match=rf"Reward {bad} or value .* of slot 0 is not finite in row 3"):
         model.learn(32, callback=eager(never))
     untouched = collector(clocks(1))
     untouched.policy.load_state_dict(before)
@@ -114,5 +114,5 @@ def test_rewards_that_are_not_finite_stop_the_training(bad):
 def test_values_that_are_not_finite_stop_the_training():
     model = collector(clocks(1))
     model.policy.value_net.bias.data.fill_(float("nan"))
-    with pytest.raises(ValueError, match="Rewards or values are not finite"):
+    with pytest.raises(ValueError, match="or value nan of slot 0 is not finite in row 0"):
         model.learn(32, callback=eager(never))
