@@ -27,6 +27,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_budget import StaggeredResetVecEnv
+from sb3_budget.core.stability import fluctuation, forgetting_events
 
 ARMS = ("synchronous", "staggered")
 N_ENVS = 64
@@ -177,13 +178,10 @@ def measure(history: list[list[float]], cycle: int) -> dict[str, float | None]:
     rows = np.asarray(history)
     steps, passed, greedy = rows[:, 0], rows[:, 1:-1], rows[:, -1]
     success, half = passed[:, -1], len(rows) // 2
-    kernel = np.ones(min(cycle, len(rows)))
-    trend = np.convolve(success, kernel, "same") / np.convolve(np.ones_like(success), kernel, "same")
-    dropped = np.maximum.accumulate(passed, axis=0) - passed > 0.2
     reached = np.flatnonzero(success >= 0.8)
     return {
-        "fluctuation": float((success - trend)[half:].std()),
-        "forgetting": float((dropped[1:] & ~dropped[:-1]).sum()),
+        "fluctuation": fluctuation(success, cycle, half),
+        "forgetting": float(sum(forgetting_events(stage, 0.2) for stage in passed.T)),
         "steps_to_80": float(steps[reached[0]]) if len(reached) else None,
         "success": float(success[half:].mean()),
         "greedy_success": float(greedy[half:].mean()),

@@ -8,8 +8,10 @@ from typing import Any
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
+from sb3_budget.callbacks.phase_penalty_callback import PhasePenaltyCallback
 from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
+from sb3_budget.callbacks.stability_callback import StabilityCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
 from sb3_budget.core.gates import (
     ConfidenceGate,
@@ -28,6 +30,7 @@ from sb3_budget.policies.ensemble_actor_critic import (
     EnsembleMultiInputActorCriticPolicy,
 )
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.spare_reset import SpareResetEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 from sb3_budget.vec_env.start import Start
 
@@ -57,6 +60,7 @@ __all__ = [
     "EnsembleMultiInputActorCriticPolicy",
     "EpisodeControlVecEnv",
     "HeuristicGate",
+    "PhasePenaltyCallback",
     "QuantileGate",
     "RandomGate",
     "RatioGate",
@@ -71,6 +75,8 @@ __all__ = [
     "SelectiveRecurrentRolloutBuffer",
     "SelectiveRolloutBuffer",
     "SelectiveRolloutCallback",
+    "SpareResetEnv",
+    "StabilityCallback",
     "StaggeredResetCallback",
     "StaggeredResetVecEnv",
     "Start",

@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GLOSSARY = ROOT / "docs" / "misc" / "glossary.md"
 
 #: Keys whose name is put together in the code.
-COMPOSED = {f"budget/{reason}_ratio" for reason in ("terminated", "time_limit", "stopped")}
+COMPOSED = {f"budget/{reason}_ratio" for reason in ("terminated", "time_limit", "stopped")} | {"budget/value_error_block_0"}
 
 
 def name_of(path: Path) -> str:

@@ -91,6 +91,8 @@ class AdaptiveOffsetCallback(BaseCallback):
         known = self.value_errors[~np.isnan(self.value_errors)]
         self.logger.record("budget/value_error_max", float(known.max()))
         self.logger.record("budget/value_error_min", float(known.min()))
+        for block, error in enumerate(self.value_errors.tolist()):
+            self.logger.record(f"budget/value_error_block_{block}", error, exclude="stdout")
         if self._n_rollouts % self.period == 0:
             if self.uniform < 1.0 or phase_entropy(self._counts) < self.min_entropy:
                 self._deal(float(known.max()))

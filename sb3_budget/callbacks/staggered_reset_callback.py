@@ -59,8 +59,16 @@ class StaggeredResetCallback(BaseCallback):
         self.logger.record("budget/phase_coverage", diagnosis.phase_coverage)
         self.logger.record("budget/phase_entropy", diagnosis.phase_entropy)
         self.logger.record("budget/phase_dispersion", diagnosis.dispersion)
+        self._log_updates()
         self._venv.warn_once(diagnosis.advice)
         self._follow_schedule()
+
+    def _log_updates(self) -> None:
+        """The update-to-data ratio. Adam counts its own steps, which are all that happened, early stops included."""
+        optimizer = getattr(self.model.policy, "optimizer", None)
+        state = {} if optimizer is None else next(iter(optimizer.state.values()), {})
+        if "step" in state:
+            self.logger.record("budget/utd", float(state["step"]) / self._venv.ledger.total_steps)
 
     def _follow_schedule(self) -> None:
         if self.n_blocks is None:

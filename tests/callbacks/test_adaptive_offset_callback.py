@@ -36,6 +36,9 @@ def test_errors_are_averaged_by_block():
     venv = StaggeredResetVecEnv(pendulum())
     at_ages(callback, venv, [0, 10, 150, 199], [1.0, -3.0, 5.0, 5.0])
     assert callback.value_errors.tolist() == [2.0, 5.0]
+    records = callback.logger.records
+    assert (records["budget/value_error_block_0"], records["budget/value_error_block_1"]) == (2.0, 5.0)
+    assert (records["budget/value_error_min"], records["budget/value_error_max"]) == (2.0, 5.0)
     at_ages(callback, venv, [0, 10, 20, 30], [4.0] * 4)
     assert callback.value_errors.tolist() == [3.0, 5.0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import CallbackList, EveryNTimesteps
 
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
@@ -47,6 +48,15 @@ def test_the_phases_of_each_rollout_are_logged():
     assert late["budget/phase_entropy"] > 0.9
     assert late["budget/phase_dispersion"] == pytest.approx(1.0)
     assert recorder.logs[0]["budget/phase_coverage"] <= 0.5
+
+
+def test_the_update_to_data_ratio_counts_gradient_steps():
+    recorder = Recorder()
+    model = PPO("MlpPolicy", staggered(n_envs=4), n_steps=8, batch_size=16, n_epochs=3, device="cpu")
+    model.learn(3 * 32, callback=[StaggeredResetCallback(), recorder])
+    assert "budget/utd" not in recorder.logs[0]
+    # Logged before the third update: two of them, of three epochs of two minibatches, in 96 steps.
+    assert recorder.logs[-1]["budget/utd"] == pytest.approx(2 * 3 * 2 / 96)
 
 
 def test_a_schedule_of_blocks_shifts_the_slots_when_it_changes():

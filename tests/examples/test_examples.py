@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from stable_baselines3.common.vec_env import unwrap_vec_wrapper
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_wrapper
 
 import sb3_budget
 from sb3_budget import SelectiveRolloutBuffer, StaggeredResetVecEnv
@@ -23,9 +25,9 @@ def load(name: str) -> SimpleNamespace:
     return SimpleNamespace(**runpy.run_path(str(EXAMPLES / name)))
 
 
-@pytest.mark.parametrize("name", ["ppo_drop_in.py", "a2c.py", "trpo.py", "maskable_ppo.py"])
+@pytest.mark.parametrize("name", ["ppo_drop_in.py", "a2c.py", "trpo.py", "maskable_ppo.py", "time_feature.py"])
 def test_a_drop_in_example_trains_on_shifted_slots(name: str) -> None:
-    if name in ("trpo.py", "maskable_ppo.py"):
+    if name in ("trpo.py", "maskable_ppo.py", "time_feature.py"):
         pytest.importorskip("sb3_contrib")
     model = load(name).main(total_timesteps=512, verbose=0)
     venv = unwrap_vec_wrapper(model.get_env(), StaggeredResetVecEnv)
@@ -42,6 +44,23 @@ def test_evaluation_under_vecnormalize_sees_whole_episodes(tmp_path: Path) -> No
     evaluations = np.load(tmp_path / "evaluations.npz")
     assert (evaluations["ep_lengths"] == 200).all()
     assert (tmp_path / "best_model.zip").exists()
+
+
+def test_shifted_starts_differ_by_who_shifts_them() -> None:
+    example = load("shifted_starts.py")
+    assert set(example.main(total_timesteps=1_024, n_slots=4, verbose=0)) == {"its own", "random"}
+
+
+def test_rewards_by_offset_start_after_the_warm_up() -> None:
+    example = load("shifted_starts.py")
+    venv = VecNormalize(make_vec_env("Pendulum-v1", n_envs=1, seed=0))
+    model = PPO("MlpPolicy", venv, n_steps=8, batch_size=8, n_epochs=1, seed=0, device="cpu").learn(8)
+    offsets, noop = example.rewards_by_offset(model, "Pendulum-v1", 4, "noop")
+    assert offsets.tolist() == [0, 50, 100, 150]
+    _, random = example.rewards_by_offset(model, "Pendulum-v1", 4, "random")
+    assert noop[0] == random[0]
+    assert (noop[1:] != random[1:]).all()
+    assert ((noop <= 0.0) & (noop >= -17.0)).all()
 
 
 def test_the_custom_gate_stops_episodes() -> None:
