@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
@@ -66,7 +67,7 @@ class StaggeredResetCallback(BaseCallback):
     def _log_updates(self) -> None:
         """The update-to-data ratio. Adam counts its own steps, which are all that happened, early stops included."""
         optimizer = getattr(self.model.policy, "optimizer", None)
-        state = {} if optimizer is None else next(iter(optimizer.state.values()), {})
+        state: dict[str, Any] = {} if optimizer is None else next(iter(optimizer.state.values()), {})
         if "step" in state:
             self.logger.record("budget/utd", float(state["step"]) / self._venv.ledger.total_steps)
 
