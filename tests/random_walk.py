@@ -83,6 +83,7 @@ class TablePolicy(ActorCriticPolicy):
 
     judge_errors: np.ndarray | float = 0.0
     bootstrap_errors: np.ndarray | float = 0.0
+    last_value_heads: th.Tensor | None = None
 
     def forward(self, obs, deterministic=False):
         values = self._look_up(obs, self.judge_errors)

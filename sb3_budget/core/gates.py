@@ -17,6 +17,8 @@ Schedule = Callable[[float], float]
 MIN_PEERS = 20
 #: Number of samples in a window by default: 50 steps of 64 slots.
 WINDOW = 3200
+#: Number of looks that a limited rate is an average over.
+RATE_LOOKS = 1000
 
 
 class Gate(Protocol):
@@ -96,6 +98,46 @@ def limit_stops(
     return limited
 
 
+class RateLimit:
+    """
+    Keeps the share of looks that end in a stop under a limit, as an average over about :data:`RATE_LOOKS` looks.
+
+    Peers include states that are younger than any that is judged. Where episodes are worth most at their beginning,
+    more than the quantile of the judged states lies below that of the peers; cutting them puts still more weight on
+    the beginning, and the gate shuts out all else.
+    """
+
+    def __init__(self) -> None:
+        self._looks = 0.0
+        self._stops = 0.0
+
+    def __call__(
+        self,
+        stop: NDArray[np.bool_],
+        look: NDArray[np.bool_],
+        scores: NDArray[np.float64],
+        share: float,
+        rng: np.random.Generator,
+    ) -> NDArray[np.bool_]:
+        """
+        :param stop: Slots that a gate would stop, shape (n_envs,).
+        :param look: Slots that were judged, shape (n_envs,).
+        :param scores: Scores of all slots; the lowest are stopped first.
+        :param share: The limit, in ``[0, 1]``.
+        :param rng: Breaks ties.
+        :return: As many of the given slots as the limit allows.
+        """
+        n_looks = int(np.count_nonzero(look))
+        if not n_looks:
+            return stop
+        kept = max(0.0, 1.0 - n_looks / RATE_LOOKS)
+        self._looks = kept * self._looks + n_looks
+        self._stops *= kept
+        stop = limit_stops(stop, scores, int(share * self._looks - self._stops), rng)
+        self._stops += int(np.count_nonzero(stop))
+        return stop
+
+
 # ---------------------------------------------------------------------- gates
 
 
@@ -157,6 +199,7 @@ class QuantileGate(_PeerGate):
     :param below_start: Stop an episode only if, besides, it is worth less than at its start,
         :math:`V(s_t) < V(s_0)`. Where episodes begin in states of very different value this spares those that began
         in a poor one. Off by default: it stops less often, and two seeds on HalfCheetah-v5 showed no gain from it.
+    :param limit_rate: Stop at most the share ``quantile`` of the looks, see :class:`RateLimit`.
     :raises ValueError: if an argument is out of range.
     """
 
@@ -166,20 +209,30 @@ class QuantileGate(_PeerGate):
         score: str | Score = "value",
         window: int = WINDOW,
         below_start: bool = False,
+        limit_rate: bool = True,
     ):
         if not callable(quantile):
             _require_share("quantile", quantile)
         self.quantile = quantile
         self.below_start = below_start
+        self.limit_rate = limit_rate
+        self._rate = RateLimit()
         super().__init__(score, window)
 
     def __call__(self, view: RolloutView) -> NDArray[np.bool_]:
         stop = super().__call__(view)
-        return stop & (view.values < view.initial_values) if self.below_start else stop
+        if self.below_start:
+            stop &= view.values < view.initial_values
+        if self.limit_rate:
+            stop = self._rate(stop, view.look, self._to_score(view), self._share(view), view.rng)
+        return stop
+
+    def _share(self, view: RolloutView) -> float:
+        quantile = self.quantile(view.progress_remaining) if callable(self.quantile) else self.quantile
+        return float(np.clip(quantile, 0.0, 1.0))
 
     def _below(self, scores: NDArray[np.float64], peers: NDArray[np.float64], view: RolloutView) -> NDArray[np.bool_]:
-        quantile = self.quantile(view.progress_remaining) if callable(self.quantile) else self.quantile
-        return below_quantile(scores, peers, float(np.clip(quantile, 0.0, 1.0)))
+        return below_quantile(scores, peers, self._share(view))
 
 
 class RatioGate(_PeerGate):

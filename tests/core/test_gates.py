@@ -133,10 +133,50 @@ def test_a_step_is_judged_by_what_was_seen_before_it():
 def test_an_episode_that_is_worth_as_much_as_at_its_start_can_be_spared():
     starts = np.array([-5.0, 5.0, 1.0, 100.0])
     present = [0.0, 0.0, 1.0, 39.0]
-    gate = primed(core.QuantileGate(0.5, below_start=True), np.arange(40.0))
+    gate = primed(core.QuantileGate(0.5, below_start=True, limit_rate=False), np.arange(40.0))
     assert gate(view(present, initial_values=starts)).tolist() == [False, True, False, False]
-    gate = primed(core.QuantileGate(0.5), np.arange(40.0))
+    gate = primed(core.QuantileGate(0.5, limit_rate=False), np.arange(40.0))
     assert gate(view(present, initial_values=starts)).tolist() == [True, True, True, False]
+
+
+def test_no_more_than_the_quantile_of_the_looks_is_stopped():
+    # All that is judged lies below the peers, as where episodes are worth most at their beginning.
+    peers = np.full(core.WINDOW, 100.0)
+    low = view([3.0, 1.0, 2.0, 4.0, 100.0], look=[True, True, True, True, False])
+    assert primed(core.QuantileGate(0.5, limit_rate=False), peers)(low).tolist() == [True] * 4 + [False]
+    assert primed(core.QuantileGate(0.5), peers)(low).tolist() == [False, True, True, False, False]
+
+
+@EXAMPLES
+@given(st.floats(0.0, 1.0), st.lists(st.integers(0, 8), min_size=1, max_size=200), st.integers(0, 2**32 - 1))
+def test_a_limited_rate_is_kept_at_any_time(share, n_rejected, seed):
+    limit, no_limit, rng = core.RateLimit(), core.RateLimit(), np.random.default_rng(seed)
+    look, stops, looks = np.ones(8, dtype=bool), 0, 0
+    for n in n_rejected:
+        asked = rng.permutation(np.arange(8) < n)
+        stop = limit(asked, look, rng.random(8), share, rng)
+        assert not (stop & ~asked).any()
+        stops, looks = stops + stop.sum(), looks + 8
+        assert stops <= share * looks + 1e-9
+        np.testing.assert_array_equal(no_limit(asked, look, rng.random(8), 1.0, rng), asked)
+
+
+def test_a_limited_rate_forgets():
+    limit, rng = core.RateLimit(), np.random.default_rng(0)
+    look, nothing = np.ones(10, dtype=bool), np.zeros(10, dtype=bool)
+    for _ in range(10_000):
+        assert not limit(nothing, look, np.zeros(10), 0.5, rng).any()
+    stops = [limit(look, look, np.zeros(10), 0.5, rng).sum() for _ in range(1000)]
+    # What was not used is saved for no longer than RATE_LOOKS.
+    assert sum(stops[:200]) <= 0.5 * (2000 + core.RATE_LOOKS)
+    assert np.mean(stops[500:]) == pytest.approx(5.0, abs=0.1)
+
+
+def test_looks_that_do_not_come_change_no_rate():
+    limit, rng = core.RateLimit(), np.random.default_rng(0)
+    nobody = np.zeros(4, dtype=bool)
+    assert not limit(nobody, nobody, np.zeros(4), 1.0, rng).any()
+    assert limit(~nobody, ~nobody, np.zeros(4), 1.0, rng).all()
 
 
 def test_the_quantile_may_be_a_schedule():
