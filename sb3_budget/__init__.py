@@ -29,10 +29,12 @@ from sb3_budget.policies.ensemble_actor_critic import (
     EnsembleActorCriticPolicy,
     EnsembleMultiInputActorCriticPolicy,
 )
+from sb3_budget.states.state_wrapper import StateWrapper
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.spare_reset import SpareResetEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 from sb3_budget.vec_env.start import Start
+from sb3_budget.vec_env.thread_vec_env import ThreadVecEnv
 
 #: Names that need sb3-contrib and are imported when they are first used.
 _CONTRIB = {
@@ -80,5 +82,7 @@ __all__ = [
     "StaggeredResetCallback",
     "StaggeredResetVecEnv",
     "Start",
+    "StateWrapper",
+    "ThreadVecEnv",
     "ValueGate",
 ]

@@ -14,7 +14,7 @@ PACKAGE = Path(sb3_budget.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 #: A room may import from itself and from rooms with a smaller number.
-ORDER = {"core": 0, "vec_env": 1, "buffers": 1, "policies": 1, "callbacks": 2, "algorithms": 3, "bench": 4}
+ORDER = {"core": 0, "states": 1, "vec_env": 2, "buffers": 2, "policies": 2, "callbacks": 3, "algorithms": 4, "bench": 5}
 
 OPTIONAL = [
     "ale_py", "cv2", "matplotlib", "mujoco", "optuna", "pandas", "rich", "rl_zoo3", "sb3_contrib", "scipy", "tensorboard",

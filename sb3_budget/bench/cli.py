@@ -17,6 +17,7 @@ from types import FrameType
 from sb3_budget.bench import arms, info, overhead, plan, train
 from sb3_budget.bench.bench import run_jobs
 from sb3_budget.bench.report import write_report
+from sb3_budget.vec_env.thread_vec_env import available_cpus
 
 INTERRUPTED = 130
 
@@ -125,7 +126,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     targets = plan.targets(arguments.target_return, {job.env_id for job in jobs})
     interrupted, failures = False, []
     try:
-        failures = run_jobs(jobs, out, arguments.jobs or info.n_cores())
+        failures = run_jobs(jobs, out, arguments.jobs or available_cpus())
     except KeyboardInterrupt:
         interrupted = True
         print("interrupted: finished runs are kept, the same command goes on from them", file=sys.stderr)
@@ -156,7 +157,7 @@ def _overhead(arguments: argparse.Namespace) -> int:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    print(json.dumps({"cores": info.n_cores(), **info.versions()}, indent=1) if arguments.json else info.describe())
+    print(json.dumps({"cores": available_cpus(), **info.versions()}, indent=1) if arguments.json else info.describe())
     return 0
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
+
+from sb3_budget.vec_env.thread_vec_env import available_cpus
 
 PACKAGES = {
     "sb3-budget": "",
@@ -37,18 +38,11 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def n_cores() -> int:
-    """
-    :return: processor cores this process may use
-    """
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def describe() -> str:
     """
     :return: versions, missing extras and the machine, for people
     """
-    lines = [f"{'platform':20}{platform.platform()}", f"{'processor cores':20}{n_cores()}"]
+    lines = [f"{'platform':20}{platform.platform()}", f"{'processor cores':20}{available_cpus()}"]
     for name, version in versions().items():
         missing = f"not installed: pip install 'sb3-budget[{PACKAGES[name]}]'" if PACKAGES.get(name) else "not installed"
         lines.append(f"{name:20}{version or missing}")

@@ -9,6 +9,7 @@ from typing import Any
 from sb3_budget.bench import arms, info, plots, store
 from sb3_budget.bench.curves import align, group
 from sb3_budget.bench.summary import summarize_env
+from sb3_budget.vec_env.thread_vec_env import available_cpus
 
 COLUMNS = (
     "arm", "seeds", "final return (IQM, 95 %)", "AUC (IQM, 95 %)", "x stock", "steps to stock's final", "of stock's steps",
@@ -40,7 +41,7 @@ def write_report(out: Path, command: str, targets: dict[str, float]) -> str:
     settings = {
         "command": command,
         "versions": info.versions(),
-        "machine": f"{platform.system()} {platform.machine()}, {info.n_cores()} cores",
+        "machine": f"{platform.system()} {platform.machine()}, {available_cpus()} cores",
         "runs": {env_id: {name: runs[0]["settings"] for name, runs in by_arm.items()} for env_id, by_arm in envs.items()},
     }
     results: dict[str, Any] = {"settings": settings, "envs": figures}

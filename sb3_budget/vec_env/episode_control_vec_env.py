@@ -19,6 +19,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 
 from sb3_budget.core.ledger import Ledger
 from sb3_budget.core.slots import check_slots
+from sb3_budget.states.state import State
+from sb3_budget.vec_env import slot_states
 from sb3_budget.vec_env.observations import slot_observation, write_observation
 from sb3_budget.vec_env.start import StartSampler, check_start
 
@@ -73,6 +75,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._stop_requested = np.zeros(self.num_envs, dtype=bool)
         self._audited = np.zeros(self.num_envs, dtype=bool)
         self._start_ids: list[Hashable | None] = [None] * self.num_envs
+        self._last_obs: VecEnvObs | None = None
 
     @classmethod
     def _check_base(cls, venv: VecEnv) -> None:
@@ -147,6 +150,26 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._start_sampler = sampler
         self._sampler_owner = owner if sampler is not None else None
 
+    def get_states(self, indices: int | Iterable[int]) -> list[State]:
+        """
+        Save the present states of slots, each to begin an episode of any slot in: ``Start(id, snapshot=state)``.
+
+        Steps of the self-check, the first time, are in ``ledger.verification_steps``.
+
+        :param indices: Slots, each in ``[0, num_envs)``.
+        :return: Their states.
+        :raises ValueError: if a slot does not exist, the wrapper is disabled or not reset, or states of this
+            environment cannot be saved exactly.
+        """
+        if not self.enabled or self._last_obs is None:
+            raise ValueError(f"get_states() needs a {type(self).__name__} that is enabled and has been reset")
+        states = []
+        for slot in check_slots(indices, self.num_envs).tolist():
+            state: State = slot_states.get_state(self.venv, slot, slot_observation(self._last_obs, slot))
+            self.ledger.verification_steps += state.steps
+            states.append(state)
+        return states
+
     # ------------------------------------------------------------------ VecEnv
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
@@ -163,6 +186,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         obs = deepcopy(obs)
         everyone = list(range(self.num_envs))
         self._begin_episodes(obs, everyone)
+        self._last_obs = obs
         return obs
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -180,6 +204,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
             obs, infos = deepcopy(obs), list(infos)
             self._end_episodes(obs, dones, infos, cuts)
             dones = dones | cuts
+        self._last_obs = obs
         return obs, rewards, dones, infos
 
     # ------------------------------------------------------------------ ends
@@ -266,6 +291,11 @@ class EpisodeControlVecEnv(VecEnvWrapper):
             self.venv.set_attr("np_random", fresh, indices=[slot])
         elif start.options is not None:
             self._reset_slots(obs, [slot], options=start.options)
+        elif start.snapshot is not None:
+            seed = int(self._budget_rng.integers(2**31)) if start.reseed else None
+            restored = slot_states.set_state(self.venv, slot, start.snapshot, start.keep_time, seed)
+            write_observation(obs, slot, restored.observation)
+            self.ledger.verification_steps += restored.steps
         else:
             return
         self.ledger.resets += 1
@@ -275,14 +305,14 @@ class EpisodeControlVecEnv(VecEnvWrapper):
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         # A VecEnv and a class's members cannot be pickled; a sampler belongs to whoever set it.
-        for key in ("venv", "class_attributes", "_start_sampler", "_sampler_owner"):
+        for key in ("venv", "class_attributes", "_start_sampler", "_sampler_owner", "_last_obs"):
             state.pop(key, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """:meth:`set_venv` must be called before the restored wrapper is used."""
         self.__dict__.update(state)
-        self.__dict__.update(venv=None, class_attributes={}, _start_sampler=None, _sampler_owner=None)
+        self.__dict__.update(venv=None, class_attributes={}, _start_sampler=None, _sampler_owner=None, _last_obs=None)
 
     def set_venv(self, venv: VecEnv) -> None:
         """

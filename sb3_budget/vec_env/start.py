@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
+from sb3_budget.states.state import State
+
 
 class Start(NamedTuple):
     """
     One way to begin an episode.
 
-    At most one of ``seed`` and ``options`` is set; with neither, the start is the environment's own
+    At most one of ``seed``, ``options`` and ``snapshot`` is set; with none, the start is the environment's own
     reset under a name.
 
     :param id: Name of the start. It is reported as ``info["sb3_budget"]["start_id"]`` when the episode ends.
     :param seed: Passed to ``env.reset(seed=...)``. The slot's generator is re-seeded afterwards, so that the
         seed decides the start state and nothing later.
     :param options: Passed to ``env.reset(options=...)``.
+    :param snapshot: A saved state to begin in, from :meth:`EpisodeControlVecEnv.get_states
+        <sb3_budget.EpisodeControlVecEnv.get_states>` or :func:`sb3_budget.states.save_state`.
+    :param keep_time: Whether the environment's time limit goes on counting from the saved step (default), or grants a
+        full episode.
+    :param reseed: Whether noise after a snapshot is the slot's own (default). Otherwise it is that of the saved
+        environment, and equal actions have equal outcomes.
     :param horizon: Longest length of the episode, in steps. ``None`` leaves the environment's own limit.
     """
 
     id: Hashable
     seed: int | None = None
     options: dict[str, Any] | None = None
+    snapshot: State | None = None
+    keep_time: bool = True
+    reseed: bool = True
     horizon: int | None = None
 
 
@@ -37,7 +48,10 @@ def check_start(start: Start) -> None:
     """
     if not isinstance(start, Start):
         raise ValueError(f"A start sampler must return a Start or None, not {type(start).__name__}")
-    if start.seed is not None and start.options is not None:
-        raise ValueError(f"Start {start.id!r} has a seed and options: give one of them")
+    given = [name for name in ("seed", "options", "snapshot") if getattr(start, name) is not None]
+    if len(given) > 1:
+        raise ValueError(f"Start {start.id!r} has {' and '.join(given)}: give one of them")
+    if start.snapshot is not None and not isinstance(start.snapshot, State):
+        raise ValueError(f"Start {start.id!r} has a snapshot that is no State but a {type(start.snapshot).__name__}")
     if start.horizon is not None and start.horizon < 1:
         raise ValueError(f"Start {start.id!r} has horizon={start.horizon}: it must be at least 1 step")

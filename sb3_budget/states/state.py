@@ -1,0 +1,200 @@
+"""Saves an environment with its wrappers, and puts another one into the same state."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from sb3_budget.states.adapters import Adapter, find_adapter, full_name
+from sb3_budget.states.layers import chain, restore_layer, save_layer
+from sb3_budget.states.plain import reseed
+
+#: Version of what :class:`State` holds.
+FORMAT = 1
+NEEDS_KEEPER = (
+    "The state of {} is its past, which is played again to restore it, and only a StateWrapper knows it: "
+    "make_vec_env(..., wrapper_class=StateWrapper)"
+)
+
+
+class State(NamedTuple):
+    """
+    The state of an environment. It can be pickled, kept in thousands, and restored in another process.
+
+    :param format: Version of the format.
+    :param env: Class of the innermost environment.
+    :param adapter: Name of the family's adapter.
+    :param simulator: The simulator, pickled.
+    :param layers: Class and pickled state of each wrapper, the outermost first.
+    :param observation: The observation that the environment had returned last, where it is known.
+    :param steps: Simulator steps that saving has cost: those of the self-check, once per class and process.
+    """
+
+    format: int
+    env: str
+    adapter: str
+    simulator: bytes
+    layers: tuple[tuple[str, bytes], ...]
+    observation: Any
+    steps: int = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Size, in bytes."""
+        observation = len(pickle.dumps(self.observation, protocol=pickle.HIGHEST_PROTOCOL))
+        return len(self.simulator) + sum(len(data) for _, data in self.layers) + observation
+
+
+class Restored(NamedTuple):
+    """
+    :param observation: The observation of the restored state, where it is known.
+    :param steps: Simulator steps that the restore has cost: those played again.
+    """
+
+    observation: Any
+    steps: int
+
+
+class History(NamedTuple):
+    """
+    What decides the state of an environment that is saved by its past.
+
+    :param generator: ``env.np_random`` before the last reset.
+    :param seed: Seed of that reset.
+    :param options: Its options.
+    :param actions: Actions since then.
+    """
+
+    generator: np.random.Generator | None
+    seed: int | None
+    options: dict[str, Any] | None
+    actions: list[Any]
+
+
+def capture(env: gym.Env, observation: Any = None, history: History | None = None) -> State:
+    """
+    Save without checking whether a restore would be exact; use :func:`~sb3_budget.states.save_state`.
+
+    :param env: An environment that has been reset.
+    :param observation: What it returned last.
+    :param history: Its past, for an adapter that replays.
+    :return: Its state.
+    :raises ValueError: if it cannot be saved.
+    """
+    adapter = find_adapter(env)
+    if adapter.replays:
+        if history is None:
+            raise ValueError(NEEDS_KEEPER.format(type(env.unwrapped).__name__))
+        payload: Any = history
+    else:
+        payload = _save_simulator(env.unwrapped, adapter)
+    try:
+        simulator = pickle.dumps(payload, protocol=pickle.HIGHEST_PROTOCOL)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise ValueError(f"What the adapter {adapter.name!r} saved cannot be pickled: {error}") from error
+    layers = tuple((full_name(type(layer)), save_layer(layer)) for layer in _layers(env))
+    return State(FORMAT, full_name(type(env.unwrapped)), adapter.name, simulator, layers, copy.deepcopy(observation))
+
+
+def restore_state(env: gym.Env, state: State, keep_time: bool = True, seed: int | None = None) -> Restored:
+    """
+    Put an environment into a saved state. It must have been reset before.
+
+    :param env: An environment of the same class in wrappers of the same classes; any instance, in any process.
+    :param state: What :func:`~sb3_budget.states.save_state` returned.
+    :param keep_time: Whether ``TimeLimit`` goes on counting from the saved step (default), or anew.
+    :param seed: Makes later noise independent of that of the saved environment. By default it is the same, so that
+        equal actions have equal outcomes.
+    :return: The observation at the saved state and the steps it took.
+    :raises ValueError: if the state is that of another class, model or version, or is damaged.
+    """
+    adapter = _check(env, state)
+    try:
+        payload = pickle.loads(state.simulator)  # a state comes from this package
+    except (EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError) as error:
+        raise ValueError(f"The saved state cannot be read: {type(error).__name__}: {error}") from error
+    steps = 0
+    if adapter.replays:
+        if keeper(env) is None:
+            raise ValueError(NEEDS_KEEPER.format(type(env.unwrapped).__name__))
+        steps = _replay(env, payload)
+        if seed is not None:
+            reseed(env.unwrapped, seed)
+    else:
+        _restore_simulator(env.unwrapped, adapter, payload, seed)
+    for layer, (_, data) in zip(_layers(env), state.layers, strict=True):
+        restore_layer(layer, data, keep_time)
+    known: Any = keeper(env)
+    if known is env:
+        known.observation = copy.deepcopy(state.observation)
+    return Restored(copy.deepcopy(state.observation), steps)
+
+
+def keeper(env: gym.Env) -> Any:
+    """
+    :param env: An environment.
+    :return: Its outermost ``StateWrapper``, ``None`` without one.
+    """
+    return next((layer for layer in chain(env) if getattr(layer, "keeps_states", False)), None)
+
+
+def _layers(env: gym.Env) -> list[gym.Wrapper]:
+    return [layer for layer in chain(env) if not getattr(layer, "keeps_states", False)]
+
+
+def _check(env: gym.Env, state: State) -> Adapter:
+    if not isinstance(state, State):
+        raise ValueError(f"A state is what save_state returns, not a {type(state).__name__}")
+    if state.format != FORMAT:
+        raise ValueError(f"The state has format {state.format}, this version of sb3_budget reads format {FORMAT}")
+    name = full_name(type(env.unwrapped))
+    if state.env != name:
+        raise ValueError(f"The state is one of {state.env}, not of {name}")
+    wrappers, saved = [full_name(type(layer)) for layer in _layers(env)], [layer for layer, _ in state.layers]
+    if wrappers != saved:
+        raise ValueError(f"The state was saved in the wrappers {saved}, but this environment has {wrappers}")
+    adapter = find_adapter(env)
+    if adapter.name != state.adapter:
+        raise ValueError(f"The state was saved by the adapter {state.adapter!r}, this environment has {adapter.name!r}")
+    return adapter
+
+
+def _save_simulator(env: gym.Env, adapter: Adapter) -> tuple[Any, dict[str, Any]]:
+    """The environment, and those that it holds as attributes, as mazes hold the robot in them."""
+    inner = {name: _save_simulator(value, find_adapter(value)) for name, value in _inner(env).items()}
+    return adapter.save(env), inner
+
+
+def _restore_simulator(env: gym.Env, adapter: Adapter, payload: tuple[Any, dict[str, Any]], seed: int | None) -> None:
+    own, inner = payload
+    environments = _inner(env)
+    for name, saved in inner.items():
+        _restore_simulator(environments[name], find_adapter(environments[name]), saved, seed)
+    if seed is None:
+        adapter.restore(env, own)
+    elif adapter.restore_reseeded is not None:
+        adapter.restore_reseeded(env, own, seed)
+    else:
+        adapter.restore(env, own)
+        reseed(env, seed)
+
+
+def _inner(env: gym.Env) -> dict[str, gym.Env]:
+    found = {name: value for name, value in vars(env).items() if isinstance(value, gym.Env)}
+    for name, value in found.items():
+        if isinstance(value, gym.Wrapper):
+            raise ValueError(f"The attribute {name!r} is a wrapped environment, whose wrappers are not saved")
+    return found
+
+
+def _replay(env: gym.Env, history: History) -> int:
+    if history.generator is not None:
+        env.unwrapped.np_random = copy.deepcopy(history.generator)
+    env.reset(seed=history.seed, options=history.options)
+    for action in history.actions:
+        env.step(action)
+    return len(history.actions)

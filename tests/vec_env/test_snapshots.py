@@ -1,0 +1,189 @@
+"""Slots begin in saved states, in this process, in others and in threads."""
+
+from __future__ import annotations
+
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecMonitor, VecNormalize
+
+from sb3_budget import EpisodeControlVecEnv, StaggeredResetVecEnv, Start, StateWrapper, ThreadVecEnv
+from sb3_budget.states import save_state
+from tests.vec_env.slot_envs import make_venv
+
+
+def pendulums(n_envs=3, vec_env_cls=DummyVecEnv, wrapper_class=None, **kwargs):
+    base = make_vec_env("Pendulum-v1", n_envs, seed=0, vec_env_cls=vec_env_cls, wrapper_class=wrapper_class, **kwargs)
+    return EpisodeControlVecEnv(base, seed=0)
+
+
+def torque(n_envs, value=0.5):
+    return np.full((n_envs, 1), value, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("vec_env_cls", "wrapper_class"),
+    [(DummyVecEnv, None), (DummyVecEnv, StateWrapper), (SubprocVecEnv, StateWrapper), (ThreadVecEnv, None)],
+)
+def test_slots_restored_from_one_state_go_on_alike(vec_env_cls, wrapper_class):
+    venv = pendulums(4, vec_env_cls, wrapper_class)
+    venv.reset()
+    for _ in range(5):
+        obs, *_ = venv.step(torque(4))
+    (state,) = venv.get_states(2)
+    np.testing.assert_array_equal(state.observation, obs[2])
+    venv.set_start_sampler(lambda slot: Start("there", snapshot=state, reseed=False) if slot != 2 else None)
+    donor = [venv.step(torque(4))[0][2].copy() for _ in range(3)]
+    venv.request_stop([0, 1, 3])
+    obs, _, dones, infos = venv.step(torque(4))
+    assert dones.tolist() == [True, True, False, True]
+    for slot in (0, 1, 3):
+        np.testing.assert_array_equal(obs[slot], state.observation)
+        assert infos[slot]["sb3_budget"]["reason"] == "stopped"
+    for expected in donor:
+        obs, rewards, *_ = venv.step(torque(4))
+        for slot in (0, 1, 3):
+            np.testing.assert_array_equal(obs[slot], expected)
+    assert rewards[0] == rewards[1] == rewards[3]
+    assert venv.ages.tolist() == [3, 3, 12, 3]
+    venv.close()
+
+
+@pytest.mark.parametrize("keep_time", [True, False])
+def test_the_environments_time_limit_goes_on_or_begins_anew(keep_time):
+    venv = pendulums(1)
+    venv.reset()
+    for _ in range(150):
+        venv.step(torque(1))
+    (state,) = venv.get_states([0])
+    venv.set_start_sampler(lambda slot: Start("late", snapshot=state, keep_time=keep_time))
+    venv.request_stop(0)
+    venv.step(torque(1))
+    for _ in range(300):
+        _, _, dones, infos = venv.step(torque(1))
+        if dones[0]:
+            break
+    end = infos[0]["sb3_budget"]
+    assert (end["reason"], end["length"], end["start_id"]) == ("time_limit", 50 if keep_time else 200, "late")
+
+
+def test_a_horizon_bounds_a_snapshot_too():
+    venv = pendulums(1)
+    venv.reset()
+    (state,) = venv.get_states([0])
+    venv.set_start_sampler(lambda slot: Start("short", snapshot=state, horizon=7))
+    venv.reset()
+    ends = [venv.step(torque(1))[3][0].get("sb3_budget") for _ in range(7)]
+    assert ends[:6] == [None] * 6 and (ends[6]["reason"], ends[6]["length"]) == ("horizon", 7)
+
+
+def test_noise_is_the_slots_own_unless_it_is_asked_to_be_that_of_the_state():
+    def later(reseed):
+        venv = EpisodeControlVecEnv(make_vec_env("FrozenLake-v1", 8, seed=0, env_kwargs={"is_slippery": True}), seed=0)
+        venv.reset()
+        (state,) = venv.get_states([0])
+        venv.set_start_sampler(lambda slot: Start("same", snapshot=state, reseed=reseed))
+        venv.reset()
+        return [venv.step(np.full(8, 2))[0].tolist() for _ in range(2)]
+
+    assert all(len(set(positions)) == 1 for positions in later(reseed=False))
+    assert len(set(later(reseed=True)[1])) > 1
+    assert later(reseed=True) == later(reseed=True)
+
+
+def test_steps_that_states_cost_are_in_the_ledger(monkeypatch):
+    monkeypatch.setattr("sb3_budget.states.exactness._CHECKED", {})
+    pytest.importorskip("Box2D")
+    venv = EpisodeControlVecEnv(make_vec_env("LunarLander-v3", 2, seed=0, wrapper_class=StateWrapper))
+    venv.reset()
+    for _ in range(4):
+        venv.step(np.zeros(2, dtype=int))
+    (state,) = venv.get_states([0])
+    checked = venv.ledger.verification_steps
+    # Two times 8 steps, and 4 that were played again before the second and after it.
+    assert checked == state.steps == 2 * 8 + 2 * 4
+    venv.set_start_sampler(lambda slot: Start("again", snapshot=state))
+    venv.request_stop(1)
+    obs, *_ = venv.step(np.zeros(2, dtype=int))
+    np.testing.assert_array_equal(obs[1], state.observation)
+    assert venv.ledger.verification_steps == checked + 4
+
+
+def test_wrappers_above_see_an_ordinary_reset():
+    control = EpisodeControlVecEnv(DummyVecEnv([lambda: gym.make("Pendulum-v1")] * 2), seed=0)
+    venv = VecFrameStack(VecNormalize(VecMonitor(control)), 2)
+    venv.reset()
+    for _ in range(3):
+        venv.step(torque(2))
+    (state,) = control.get_states(0)
+    control.set_start_sampler(lambda slot: Start("there", snapshot=state))
+    control.request_stop(1)
+    obs, _, _, infos = venv.step(torque(2))
+    normalised = venv.venv.normalize_obs(state.observation)
+    np.testing.assert_allclose(obs[1], np.concatenate([np.zeros(3), normalised]), rtol=1e-5)
+    assert infos[1]["episode"]["l"] == 4
+
+
+def test_ppo_trains_from_snapshots():
+    control = pendulums(4)
+    control.reset()
+    states = control.get_states(range(4))
+    rng = np.random.default_rng(0)
+    control.set_start_sampler(lambda slot: Start(0, snapshot=states[rng.integers(4)], keep_time=False))
+    model = PPO("MlpPolicy", VecNormalize(control), n_steps=64, batch_size=64, n_epochs=1, seed=0, device="cpu").learn(1024)
+    assert model.num_timesteps == control.ledger.learning_steps == 1024
+
+
+def test_states_survive_a_pickle_and_serve_another_vec_env():
+    venv = pendulums(1)
+    venv.reset()
+    data = pickle.dumps(venv.get_states([0]))
+    other = pendulums(2)
+    (state,) = pickle.loads(data)
+    other.set_start_sampler(lambda slot: Start("there", snapshot=state))
+    obs = other.reset()
+    np.testing.assert_array_equal(obs, np.stack([state.observation] * 2))
+
+
+def test_misuse_is_refused():
+    with pytest.raises(ValueError, match="has been reset"):
+        pendulums().get_states([0])
+    off = EpisodeControlVecEnv(make_venv(1), enabled=False)
+    off.reset()
+    with pytest.raises(ValueError, match="that is enabled"):
+        off.get_states([0])
+    venv = pendulums(2)
+    venv.reset()
+    with pytest.raises(ValueError, match=r"2.*num_envs|slot 2|\b2\b"):
+        venv.get_states([2])
+    state = venv.get_states([0])[0]
+    with pytest.raises(ValueError, match="has seed and snapshot: give one of them"):
+        venv.set_start_sampler(lambda slot: Start("two", seed=1, snapshot=state))
+        venv.reset()
+    venv.set_start_sampler(lambda slot: Start("no", snapshot=b"state"))
+    with pytest.raises(ValueError, match="no State but a bytes"):
+        venv.reset()
+    blind = save_state(venv.venv.envs[0])
+    venv.set_start_sampler(lambda slot: Start("blind", snapshot=blind))
+    with pytest.raises(ValueError, match="holds no observation"):
+        venv.reset()
+
+
+def test_another_process_needs_a_wrapper():
+    venv = pendulums(1, SubprocVecEnv)
+    venv.reset()
+    with pytest.raises(ValueError, match=r"SubprocVecEnv need a StateWrapper.*wrapper_class=StateWrapper"):
+        venv.get_states([0])
+    venv.close()
+
+
+def test_a_state_of_another_env_is_refused_when_a_slot_begins_in_it():
+    state = save_state(make_venv(1).envs[0], np.zeros(3))
+    venv = StaggeredResetVecEnv(make_vec_env("Pendulum-v1", 2, seed=0))
+    venv.set_start_sampler(lambda slot: Start("there", snapshot=state))
+    with pytest.raises(ValueError, match=r"one of .*CounterEnv, not of .*PendulumEnv"):
+        venv.reset()
