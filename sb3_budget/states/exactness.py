@@ -108,10 +108,11 @@ def save_unchecked(env: gym.Env) -> State:
     :return: Its state, with what the outermost ``StateWrapper`` knows.
     :raises ValueError: if it cannot be saved.
     """
-    known: Any = keeper(env)
+    known = keeper(env)
     if known is None:
         return capture(env)
-    return capture(env, known.observation if known is env else None, known.history)
+    observation = env.observation if env is known else None  # type: ignore[attr-defined]  # a StateWrapper
+    return capture(env, observation, known.history)
 
 
 def _unrecorded(env: gym.Env) -> gym.Env:

@@ -128,9 +128,8 @@ def restore_state(env: gym.Env, state: State, keep_time: bool = True, seed: int 
         _restore_simulator(env.unwrapped, adapter, payload, seed)
     for layer, (_, data) in zip(_layers(env), state.layers, strict=True):
         restore_layer(layer, data, keep_time)
-    known: Any = keeper(env)
-    if known is env:
-        known.observation = copy.deepcopy(state.observation)
+    if keeper(env) is env:
+        env.observation = copy.deepcopy(state.observation)  # type: ignore[attr-defined]  # a StateWrapper
     return Restored(copy.deepcopy(state.observation), steps)
 
 
