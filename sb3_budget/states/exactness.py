@@ -111,7 +111,7 @@ def save_unchecked(env: gym.Env) -> State:
     known = keeper(env)
     if known is None:
         return capture(env)
-    observation = env.observation if env is known else None  # type: ignore[attr-defined]  # a StateWrapper
+    observation = env.observation if env is known else None
     return capture(env, observation, known.history)
 
 

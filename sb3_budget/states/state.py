@@ -129,7 +129,7 @@ def restore_state(env: gym.Env, state: State, keep_time: bool = True, seed: int 
     for layer, (_, data) in zip(_layers(env), state.layers, strict=True):
         restore_layer(layer, data, keep_time)
     if keeper(env) is env:
-        env.observation = copy.deepcopy(state.observation)  # type: ignore[attr-defined]  # a StateWrapper
+        env.observation = copy.deepcopy(state.observation)
     return Restored(copy.deepcopy(state.observation), steps)
 
 
