@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from sb3_budget.bench import arms, info, overhead, plan, train
+from sb3_budget.bench import arms, check, info, overhead, plan, train
 from sb3_budget.bench.bench import run_jobs
 from sb3_budget.bench.report import write_report
 from sb3_budget.vec_env.thread_vec_env import available_cpus
@@ -106,6 +107,12 @@ def make_parser() -> argparse.ArgumentParser:
     cost.add_argument("--json", action="store_true", help="print JSON")
     cost.set_defaults(handler=_overhead)
 
+    checked = commands.add_parser("check", help="what can be done with an env: seeds, single resets, saved states, staggering")
+    checked.add_argument("env", help="id of the env")
+    checked.add_argument("--env-kwargs", type=_mapping, default={}, metavar="JSON", help="keyword arguments of the env")
+    checked.add_argument("--json", action="store_true", help="print JSON")
+    checked.set_defaults(handler=_check)
+
     about = commands.add_parser("info", help="versions and machine")
     about.add_argument("--json", action="store_true", help="print JSON")
     about.set_defaults(handler=_info)
@@ -156,9 +163,26 @@ def _overhead(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check(arguments: argparse.Namespace) -> int:
+    plan.check_env(arguments.env)
+    found = check.check(arguments.env, arguments.env_kwargs)
+    print(json.dumps(found, indent=1) if arguments.json else check.describe(found))
+    return int(not found["ok"])
+
+
 def _info(arguments: argparse.Namespace) -> int:
     print(json.dumps({"cores": available_cpus(), **info.versions()}, indent=1) if arguments.json else info.describe())
     return 0
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text} is no JSON object")
+    return value
 
 
 def _positive(text: str) -> int:

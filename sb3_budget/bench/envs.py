@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """
+    :param env_id: id of the env, or ``module:id``, which imports a module that registers it; Atari's needs none
+    :return: its spec
+    :raises ValueError: if Gymnasium does not know it
+    """
+    module, _, name = env_id.rpartition(":")
+    if not module and name.startswith("ALE/") and importlib.util.find_spec("ale_py"):
+        module = "ale_py"
+    try:
+        if module:
+            importlib.import_module(module)
+        return gym.spec(name)
+    except (gym.error.Error, ImportError) as error:
+        raise ValueError(f"unknown env {env_id}: {error}") from error
 
 
 def make_envs(env_id: str, n_envs: int, seed: int | None = None, env_kwargs: dict[str, Any] | None = None) -> VecEnv:
@@ -18,7 +37,7 @@ def make_envs(env_id: str, n_envs: int, seed: int | None = None, env_kwargs: dic
     :param env_kwargs: keyword arguments of the env
     :return: the envs with Monitor, in this process
     """
-    if "mujoco" in str(gym.spec(env_id).entry_point):
+    if "mujoco" in str(find_spec(env_id).entry_point):
         _silence_deprecations()
     return make_vec_env(env_id, n_envs, seed=seed, env_kwargs=dict(env_kwargs or {}))
 

@@ -6,9 +6,8 @@ import argparse
 import importlib.util
 from collections.abc import Collection
 
-import gymnasium as gym
-
 from sb3_budget.bench import arms
+from sb3_budget.bench.envs import find_spec
 from sb3_budget.bench.hyperparams import read_hyperparams
 from sb3_budget.bench.run import Job
 from sb3_budget.bench.settings import Settings, default_settings
@@ -78,10 +77,7 @@ def check_env(env_id: str) -> None:
     """
     :param env_id: refused if Gymnasium does not know it or a package it needs is missing
     """
-    try:
-        spec = gym.spec(env_id)
-    except gym.error.Error as error:
-        raise ValueError(f"unknown env {env_id}: {error}") from error
+    spec = find_spec(env_id)
     if "mujoco" in str(spec.entry_point) and importlib.util.find_spec("mujoco") is None:
         raise ValueError(f"{env_id} needs MuJoCo: pip install 'sb3-budget[mujoco]'")
 
