@@ -23,8 +23,8 @@ class AdaptiveOffsetCallback(BaseCallback):
     :math:`|\\hat R - V|` over the rows of a block.
 
     Offsets shift episodes and do not lengthen them: over a whole episode every slot passes through every block. What
-    an uneven deal changes is how many slots pass together; only start states or a horizon budget change how many
-    steps a block gets in the long run.
+    an uneven deal changes is how many slots pass together. With ``mode="snapshot"`` of the wrapper the shares are those
+    of the blocks that episodes begin in, and a block with a larger error gets more steps.
 
     :param n_blocks: Number of blocks that the horizon is divided into.
     :param period: Number of rollouts between two checks.
@@ -71,10 +71,10 @@ class AdaptiveOffsetCallback(BaseCallback):
         require_top_level(self)
 
     def _on_rollout_start(self) -> None:
-        self._ages = [self._venv.ages.copy()]
+        self._ages = [self._venv.phases]
 
     def _on_step(self) -> bool:
-        self._ages.append(self._venv.ages.copy())
+        self._ages.append(self._venv.phases)
         return True
 
     def _on_rollout_end(self) -> None:

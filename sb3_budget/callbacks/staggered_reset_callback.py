@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
@@ -22,16 +25,27 @@ class StaggeredResetCallback(BaseCallback):
 
     :param n_blocks: Number of blocks as a schedule of the progress remaining: when the number changes, slots are
         shifted to the new blocks at their next episodes. Few blocks early and more later ease an unstable start.
+    :param block_weights: Relative number of slots per block as a schedule of the progress remaining; with
+        ``mode="snapshot"`` of starts per block, a curriculum. Applied at every rollout.
     :param verbose: Verbosity level.
-    :raises ValueError: if ``n_blocks`` is no function, or, when training starts, if the environment has no
-        :class:`~sb3_budget.StaggeredResetVecEnv` or an ``EventCallback`` holds this one.
+    :raises ValueError: if ``n_blocks`` or ``block_weights`` is no function, or both are given; when training starts, if
+        the environment has no :class:`~sb3_budget.StaggeredResetVecEnv` or an ``EventCallback`` holds this one.
     """
 
-    def __init__(self, n_blocks: Schedule | None = None, verbose: int = 0):
+    def __init__(
+        self,
+        n_blocks: Schedule | None = None,
+        block_weights: Callable[[float], ArrayLike] | None = None,
+        verbose: int = 0,
+    ):
         super().__init__(verbose)
-        if n_blocks is not None and not callable(n_blocks):
-            raise ValueError(f"n_blocks={n_blocks!r} must be a function of the progress remaining")
+        for name, schedule in (("n_blocks", n_blocks), ("block_weights", block_weights)):
+            if schedule is not None and not callable(schedule):
+                raise ValueError(f"{name}={schedule!r} must be a function of the progress remaining")
+        if n_blocks is not None and block_weights is not None:
+            raise ValueError("n_blocks and block_weights both deal the slots to blocks: give one of them")
         self.n_blocks = n_blocks
+        self.block_weights = block_weights
         self._blocks: int | None = None
 
     def _init_callback(self) -> None:
@@ -72,6 +86,9 @@ class StaggeredResetCallback(BaseCallback):
             self.logger.record("budget/utd", float(state["step"]) / self._venv.ledger.total_steps)
 
     def _follow_schedule(self) -> None:
+        if self.block_weights is not None:
+            weights = np.asarray(self.block_weights(self.model._current_progress_remaining), dtype=np.float64)
+            self._venv.reassign_blocks(len(weights), weights)
         if self.n_blocks is None:
             return
         assert self._venv.horizon is not None

@@ -69,6 +69,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
     def _allocate(self) -> None:
         """Per-slot state, as before the first reset."""
         self.ages: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
+        self._origins: NDArray[np.int64] = np.zeros(self.num_envs, dtype=np.int64)
         self._episode_returns = np.zeros(self.num_envs, dtype=np.float64)
         self._limits = np.full(self.num_envs, NO_LIMIT, dtype=np.int64)
         self._limit_reasons = ["horizon"] * self.num_envs

@@ -19,6 +19,8 @@ from sb3_budget.vec_env.episode_lengths import EpisodeLengths, LengthRule
 from sb3_budget.vec_env.horizon import find_horizon
 from sb3_budget.vec_env.observations import write_observation
 from sb3_budget.vec_env.offsets import OffsetRule, check_offsets, draw_offsets
+from sb3_budget.vec_env.phase_archive import PhaseArchive
+from sb3_budget.vec_env.start import Start
 from sb3_budget.vec_env.warmup import WarmupActions, parse_warmup_actions, warm_up
 
 #: Number of phase bins that coverage and entropy are measured in when no blocks were asked for.
@@ -49,14 +51,18 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     :param mode: ``"first_episode"`` (free), ``"warmup"`` (each slot is stepped by its offset at every
         :meth:`reset`: immediate, its steps are counted in ``ledger.warmup_steps``), or ``"jitter"``
         (as ``first_episode``, and every later episode is cut at a random length, which keeps slots apart where
-        they could fall into step again).
+        they could fall into step again), or ``"snapshot"`` (as ``first_episode``, and later episodes begin at the
+        beginning of a block that is drawn by ``block_weights``, in a state saved when a slot came by; the only mode in
+        which a block can get more steps than the others). Needs an environment whose states can be saved, see
+        :mod:`sb3_budget.states`.
     :param offsets: ``"even"`` (``floor(i * horizon / n_envs)``), ``"blocks"``, ``"random"`` or a callable
         ``(n_envs, horizon, rng) -> offsets``.
     :param n_steps: Rollout length, for ``"blocks"`` (there are ``ceil(horizon / n_steps)`` of them) and to warn when
         a rollout covers the horizon anyway.
     :param n_blocks: Number of blocks, instead of the number that follows from ``n_steps``.
     :param block_multiplier: Blocks per rollout length.
-    :param block_weights: Relative number of slots per block, e.g. more at the beginning. Even by default.
+    :param block_weights: Relative number of slots per block, e.g. more at the beginning, or of starts per block in
+        ``"snapshot"``, where block 0 is the environment's own reset. Even by default.
     :param random_fraction: Share of slots that get a random offset instead.
     :param reassign_every: Redraw a slot's offset every so many of its episodes. Never by default.
     :param jitter_fraction: ``"jitter"`` draws lengths from ``[(1 - jitter_fraction) * horizon, horizon]``.
@@ -70,6 +76,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         ``Monitor``'s statistics do not vanish.
     :param rank: Index of this process among ``world_size`` ones that share the offsets.
     :param world_size: Number of processes.
+    :param snapshots_per_block: Number of states kept per block, for ``mode="snapshot"``.
     :param enabled: ``False`` passes everything through untouched, for evaluation environments.
     :param seed: Seed of everything drawn here. A later call of :meth:`seed` overrides it, and draws the offsets anew.
     :raises ValueError: if an argument is out of range, arguments contradict each other, the horizon cannot be
@@ -96,11 +103,12 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         full_fraction: float = 0.1,
         rank: int = 0,
         world_size: int = 1,
+        snapshots_per_block: int = 16,
         enabled: bool = True,
         seed: int | None = None,
     ):
-        if mode not in ("first_episode", "warmup", "jitter"):
-            raise ValueError(f"mode={mode!r} is not one of 'first_episode', 'warmup' and 'jitter'")
+        if mode not in ("first_episode", "warmup", "jitter", "snapshot"):
+            raise ValueError(f"mode={mode!r} is not one of 'first_episode', 'warmup', 'jitter' and 'snapshot'")
         if not (0.0 <= random_fraction <= 1.0 and 0.0 <= full_fraction <= 1.0 and 0.0 <= jitter_fraction < 1.0):
             raise ValueError(
                 f"random_fraction={random_fraction} and full_fraction={full_fraction} must lie in [0, 1], "
@@ -118,6 +126,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         self.group_reset = group_reset
         self.full_fraction = full_fraction
         self.rank, self.world_size = rank, world_size
+        self.snapshots_per_block = snapshots_per_block
         self._block_weights = block_weights
         self._n_blocks, self._block_multiplier = n_blocks, block_multiplier
         self._offset_rule = offsets
@@ -126,6 +135,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         self._warmup_rule = warmup_actions
         self._warmup_actions = parse_warmup_actions(warmup_actions, self.action_space, seed)
         self._warned = False
+        self._archive: PhaseArchive | None = None
         if enabled:
             self._plan()
 
@@ -147,8 +157,31 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         self._pending_offsets = self.offsets.copy()
         self._episodes_begun = np.zeros(self.num_envs, dtype=np.int64)
         self._first_end_early = np.zeros(self.num_envs, dtype=bool)
+        self._archive = self._make_archive()
         self._phase_ages: deque[NDArray[np.int64]] = deque(maxlen=PHASE_STEPS)
         self.warn_once(self._static_advice())
+
+    def _make_archive(self) -> PhaseArchive | None:
+        if self.mode != "snapshot":
+            return None
+        assert self.horizon is not None
+        archive = PhaseArchive(self.horizon, self._phase_bins, self.snapshots_per_block, self._block_weights)
+        self._own_starts()
+        return archive
+
+    def _own_starts(self) -> None:
+        # Not through set_start_sampler: a wrapper that is about to be enabled is not enabled yet.
+        self._start_sampler, self._sampler_owner = self._draw_start, f"{type(self).__name__}(mode='snapshot')"
+
+    def _draw_start(self, slot: int) -> Start | None:
+        assert self._archive is not None
+        self._origins[slot], start = self._archive.draw(self._budget_rng)
+        return start
+
+    @property
+    def phases(self) -> NDArray[np.int64]:
+        """Steps since the start of a full episode, per slot: where a slot begins in a snapshot, more than its age."""
+        return self.ages + self._origins
 
     @property
     def discounts_lengths(self) -> bool:
@@ -194,13 +227,19 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
 
     def reassign_blocks(self, n_blocks: int, weights: ArrayLike | None = None) -> None:
         """
-        Deal the slots of all processes to blocks, each at the beginning of its next episode.
+        Deal the slots of all processes to blocks, each at the beginning of its next episode. With
+        ``mode="snapshot"``: weigh the blocks that episodes begin in.
 
         :param n_blocks: Number of blocks.
         :param weights: Relative number of slots per block, even by default.
         :raises ValueError: if they are out of range, or the wrapper is disabled.
         """
         assert self.horizon is not None
+        if self.enabled and self._archive is not None:
+            if n_blocks != self._archive.n_blocks:
+                raise ValueError(f"n_blocks={n_blocks} cannot replace the {self._archive.n_blocks} blocks of the snapshots")
+            self._archive.set_weights(np.ones(n_blocks) if weights is None else weights)
+            return
         n_global, first = staggering.rank_slice(self.num_envs, self.rank, self.world_size)
         self.reassign(staggering.block_offsets(n_global, self.horizon, n_blocks, weights)[first :: self.world_size])
 
@@ -241,8 +280,18 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     def step_wait(self) -> VecEnvStepReturn:
         obs, rewards, dones, infos = super().step_wait()
         if self.enabled:
-            self._phase_ages.append(self.ages.copy())
+            self._phase_ages.append(self.phases)
+            if self._archive is not None:
+                self._keep_snapshots()
         return obs, rewards, dones, infos
+
+    def _keep_snapshots(self) -> None:
+        assert self._archive is not None
+        phases = self.phases
+        # A slot that has just begun in a snapshot stands where one was taken already.
+        slots = self._archive.wanted(np.where(self.ages > 0, phases, 0), self._budget_rng)
+        for slot, state in zip(slots.tolist(), self.get_states(slots), strict=True):
+            self._archive.keep(int(phases[slot]), state, self._budget_rng)
 
     def _end_episodes(
         self, obs: VecEnvObs, dones: NDArray[np.bool_], infos: list[dict[str, Any]], cuts: NDArray[np.bool_]
@@ -261,6 +310,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
 
     def _set_limits(self, slots: list[int]) -> None:
         assert self.horizon is not None
+        self._origins[slots] = 0
         lengths = self._lengths.draw(len(slots), self._budget_rng)
         for slot, length in zip(slots, lengths, strict=True):
             begun = int(self._episodes_begun[slot])
@@ -275,6 +325,11 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
                 self._limit(slot, int(length), "horizon")
             self._pending_offsets[slot] = 0
             self._episodes_begun[slot] += 1
+
+    def set_venv(self, venv: VecEnv) -> None:
+        super().set_venv(venv)
+        if self._archive is not None:
+            self._own_starts()
 
     # ------------------------------------------------------------------ diagnosis
 
@@ -294,7 +349,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         return StaggerDiagnosis(
             phase_coverage=staggering.phase_coverage(counts),
             phase_entropy=staggering.phase_entropy(counts),
-            dispersion=staggering.circular_dispersion(self.ages, self.horizon),
+            dispersion=staggering.circular_dispersion(self.phases, self.horizon),
             early_end_ratio=self._early_end_ratio(),
             advice=(*self._static_advice(n_steps), *self._measured_advice()),
         )
