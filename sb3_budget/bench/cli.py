@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from sb3_budget.bench import arms, check, info, overhead, plan, train
+from sb3_budget.bench import arms, check, info, overhead, plan, train, vec_env_speed
 from sb3_budget.bench.bench import run_jobs
 from sb3_budget.bench.report import write_report
 from sb3_budget.vec_env.thread_vec_env import available_cpus
@@ -103,6 +103,7 @@ def make_parser() -> argparse.ArgumentParser:
     cost = commands.add_parser("overhead", help="what the parts cost, side by side with SB3 alone")
     cost.add_argument("--env", default=None, help="id of the env (HalfCheetah-v5, without MuJoCo Pendulum-v1)")
     cost.add_argument("--n-envs", type=_positive, default=64, help="number of slots (64)")
+    cost.add_argument("--n-vec-envs", type=_positive, default=16, help="number of slots for the kinds of VecEnv (16)")
     cost.add_argument("--repetitions", type=_positive, default=40, help="pairs of measurements (40)")
     cost.add_argument("--json", action="store_true", help="print JSON")
     cost.set_defaults(handler=_overhead)
@@ -159,7 +160,11 @@ def _overhead(arguments: argparse.Namespace) -> int:
     env_id = arguments.env or overhead.default_env()
     plan.check_env(env_id)
     measured = overhead.measure(env_id, arguments.n_envs, arguments.repetitions)
-    print(json.dumps(measured, indent=1) if arguments.json else overhead.describe(measured))
+    speed = vec_env_speed.measure_speed(arguments.n_vec_envs, arguments.repetitions)
+    if arguments.json:
+        print(json.dumps({**measured, "vec_envs": speed}, indent=1))
+    else:
+        print(overhead.describe(measured), vec_env_speed.describe_speed(speed), sep="\n\n")
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -29,17 +29,24 @@ def find_spec(env_id: str) -> EnvSpec:
         raise ValueError(f"unknown env {env_id}: {error}") from error
 
 
-def make_envs(env_id: str, n_envs: int, seed: int | None = None, env_kwargs: dict[str, Any] | None = None) -> VecEnv:
+def make_envs(
+    env_id: str,
+    n_envs: int,
+    seed: int | None = None,
+    env_kwargs: dict[str, Any] | None = None,
+    vec_env_cls: type[VecEnv] = DummyVecEnv,
+) -> VecEnv:
     """
     :param env_id: id of the env
     :param n_envs: number of slots
     :param seed: seed of the first slot
     :param env_kwargs: keyword arguments of the env
-    :return: the envs with Monitor, in this process
+    :param vec_env_cls: kind of VecEnv
+    :return: the envs with Monitor
     """
     if "mujoco" in str(find_spec(env_id).entry_point):
         _silence_deprecations()
-    return make_vec_env(env_id, n_envs, seed=seed, env_kwargs=dict(env_kwargs or {}))
+    return make_vec_env(env_id, n_envs, seed=seed, env_kwargs=dict(env_kwargs or {}), vec_env_cls=vec_env_cls)  # type: ignore[arg-type]  # SB3 names its own kinds
 
 
 def _silence_deprecations() -> None:

@@ -108,12 +108,16 @@ def test_train_saves_model_and_statistics(tmp_path, capsys):
     assert (tmp_path / "vecnormalize.pkl").is_file()
 
 
-def test_overhead_prints_the_four_pairs(capsys):
-    assert cli.main(["overhead", "--env", "Pendulum-v1", "--n-envs", "8", "--repetitions", "2", "--json"]) == 0
+def test_overhead_prints_the_pairs_and_the_kinds_of_vec_env(capsys):
+    assert cli.main(["overhead", "--env", "Pendulum-v1", "--n-envs", "8", "--n-vec-envs", "2", "--repetitions", "2", "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)
     for key in ("wrapper_step", "gate_and_buffer_collect", "stops_collect", "thinning_get"):
         assert set(measured[key]) == {"off", "on", "ratio"}
         assert measured[key]["ratio"] > 0
+    for row in measured["vec_envs"]["envs"].values():
+        assert set(row) == {"dummy", "thread", "subproc", "thread_against_dummy", "thread_against_subproc"}
+        assert min(row.values()) > 0
+    assert "CartPole-v1" in measured["vec_envs"]["envs"]
 
 
 def test_info_names_versions(capsys):

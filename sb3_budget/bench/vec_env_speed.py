@@ -1,0 +1,98 @@
+"""How fast the kinds of ``VecEnv`` step: a part of the sub-command ``overhead``."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+
+from sb3_budget.bench.envs import make_envs
+from sb3_budget.vec_env.thread_vec_env import ThreadVecEnv
+
+KINDS: dict[str, type[VecEnv]] = {"dummy": DummyVecEnv, "thread": ThreadVecEnv, "subproc": SubprocVecEnv}
+MUJOCO = ("Ant-v5", "Humanoid-v5", "HalfCheetah-v5")
+#: Steps before the first measurement, in which threads are tried.
+WARMUP = 60
+#: Steps in a row of one kind: each leaves the caches as it needs them.
+BLOCK = 8
+
+
+def measure_speed(n_envs: int, repetitions: int) -> dict[str, Any]:
+    """
+    :param n_envs: number of slots
+    :param repetitions: blocks of steps of every kind, in turn
+    :return: per env the median seconds of one step of all slots with every kind, and how many times as fast as each of
+        the others threads are; ``ppo`` is the same of whole rollouts with training
+    """
+    env_ids = [*(MUJOCO if importlib.util.find_spec("mujoco") else ()), "CartPole-v1"]
+    speed: dict[str, Any] = {env_id: _race(_steppers(env_id, n_envs), repetitions) for env_id in env_ids}
+    if env_ids[0] == "Ant-v5":
+        speed["ppo, Ant-v5"] = _race(_learners("Ant-v5", n_envs), max(3, repetitions // 10))
+    return {"n_envs": n_envs, "envs": speed}
+
+
+def describe_speed(measured: dict[str, Any]) -> str:
+    """
+    :param measured: what :func:`measure_speed` returned
+    :return: the same for people
+    """
+    lines = [f"{measured['n_envs']} slots: milliseconds with DummyVecEnv, ThreadVecEnv, SubprocVecEnv; threads against both"]
+    for name, row in measured["envs"].items():
+        times = "".join(f"{1e3 * row[kind]:9.3f}" for kind in KINDS)
+        lines.append(f"{name:20}{times}{row['thread_against_dummy']:8.2f}{row['thread_against_subproc']:8.2f}")
+    return "\n".join(lines)
+
+
+def _race(runners: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
+    times: dict[str, list[float]] = {kind: [] for kind in runners}
+    for _ in range(repetitions):
+        for kind, run in runners.items():
+            times[kind].append(run())
+    rows = {kind: np.array(values) for kind, values in times.items()}
+    return {
+        **{kind: float(np.median(values)) for kind, values in rows.items()},
+        "thread_against_dummy": float(np.median(rows["dummy"] / rows["thread"])),
+        "thread_against_subproc": float(np.median(rows["subproc"] / rows["thread"])),
+    }
+
+
+def _steppers(env_id: str, n_envs: int) -> dict[str, Callable[[], float]]:
+    return {kind: _stepper(make_envs(env_id, n_envs, seed=0, vec_env_cls=cls)) for kind, cls in KINDS.items()}
+
+
+def _stepper(venv: VecEnv) -> Callable[[], float]:
+    venv.reset()
+    venv.action_space.seed(0)
+    actions = [np.array([venv.action_space.sample() for _ in range(venv.num_envs)]) for _ in range(BLOCK)]
+
+    def steps() -> float:
+        began = perf_counter()
+        for chosen in actions:
+            venv.step(chosen)
+        return (perf_counter() - began) / BLOCK
+
+    for _ in range(WARMUP // BLOCK + 1):
+        steps()
+    return steps
+
+
+def _learners(env_id: str, n_envs: int) -> dict[str, Callable[[], float]]:
+    return {kind: _learner(make_envs(env_id, n_envs, seed=0, vec_env_cls=cls)) for kind, cls in KINDS.items()}
+
+
+def _learner(venv: VecEnv) -> Callable[[], float]:
+    n_steps = 64
+    model = PPO("MlpPolicy", venv, n_steps=n_steps, batch_size=256, n_epochs=4, seed=0, device="cpu")
+    model.learn(n_steps * venv.num_envs)
+
+    def learn() -> float:
+        began = perf_counter()
+        model.learn(n_steps * venv.num_envs, reset_num_timesteps=False)
+        return perf_counter() - began
+
+    return learn
