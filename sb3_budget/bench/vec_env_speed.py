@@ -87,7 +87,7 @@ def _learners(env_id: str, n_envs: int) -> dict[str, Callable[[], float]]:
 
 def _learner(venv: VecEnv) -> Callable[[], float]:
     n_steps = 64
-    model = PPO("MlpPolicy", venv, n_steps=n_steps, batch_size=256, n_epochs=4, seed=0, device="cpu")
+    model = PPO("MlpPolicy", venv, n_steps=n_steps, batch_size=n_steps * venv.num_envs // 4, n_epochs=4, seed=0, device="cpu")
     model.learn(n_steps * venv.num_envs)
 
     def learn() -> float:

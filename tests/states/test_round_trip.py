@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import tracemalloc
 
 import gymnasium as gym
 import numpy as np
@@ -155,6 +156,20 @@ def test_states_are_small_and_do_not_pile_up():
         env.set_state(env.get_state())
         env.step(env.action_space.sample())
     assert abs(env.get_state().n_bytes - size) < 200
+
+
+def test_ten_thousand_states_leave_nothing_behind():
+    env = make("Pendulum-v1", max_episode_steps=20_000)
+    env.reset(seed=0)
+    state = env.get_state()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(10_000):
+        env.set_state(state)
+        state = env.get_state()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 100_000
 
 
 def test_a_state_does_not_change_with_the_environment_it_came_from():
