@@ -5,6 +5,8 @@ __version__ = "0.1.0"
 from importlib import import_module
 from typing import Any
 
+from sb3_budget.algorithms.grpo import GRPO
+from sb3_budget.buffers.group_rollout_buffer import GroupDictRolloutBuffer, GroupRolloutBuffer
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
@@ -53,6 +55,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "GRPO",
     "AdaptiveOffsetCallback",
     "AdaptiveQuantileCallback",
     "ConfidenceGate",
@@ -61,6 +64,8 @@ __all__ = [
     "EnsembleActorCriticPolicy",
     "EnsembleMultiInputActorCriticPolicy",
     "EpisodeControlVecEnv",
+    "GroupDictRolloutBuffer",
+    "GroupRolloutBuffer",
     "HeuristicGate",
     "PhasePenaltyCallback",
     "QuantileGate",

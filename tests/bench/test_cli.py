@@ -109,7 +109,10 @@ def test_train_saves_model_and_statistics(tmp_path, capsys):
 
 
 def test_overhead_prints_the_pairs_and_the_kinds_of_vec_env(capsys):
-    assert cli.main(["overhead", "--env", "Pendulum-v1", "--n-envs", "8", "--n-vec-envs", "2", "--repetitions", "2", "--json"]) == 0
+    assert (
+        cli.main(["overhead", "--env", "Pendulum-v1", "--n-envs", "8", "--n-vec-envs", "2", "--repetitions", "2", "--json"])
+        == 0
+    )
     measured = json.loads(capsys.readouterr().out)
     for key in ("wrapper_step", "gate_and_buffer_collect", "stops_collect", "thinning_get"):
         assert set(measured[key]) == {"off", "on", "ratio"}

@@ -1,0 +1,234 @@
+"""GRPO is PPO on groups with equal starts: what they share is taken off, and nothing else changes."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
+
+from sb3_budget import (
+    GRPO,
+    EnsembleActorCriticPolicy,
+    EpisodeControlVecEnv,
+    GroupDictRolloutBuffer,
+    GroupRolloutBuffer,
+    SelectiveRolloutCallback,
+    Start,
+    ThreadVecEnv,
+)
+from sb3_budget.vec_env.group_starts import GroupStarts
+
+SMALL = {"n_steps": 32, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [8]}}
+
+
+class Context(gym.Env):
+    """Every reset draws an offset of the reward that no observation shows; episodes have lengths of their own."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, seeded: bool = True):
+        self.seeded = seeded
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        rng = self.np_random if self.seeded else np.random.default_rng()
+        self.offset, self.place, self.steps = 10.0 * rng.normal(), rng.uniform(-0.5, 0.5), 0
+        return self._observe(), {}
+
+    def _observe(self):
+        return np.array([self.place, 0.01 * self.steps], dtype=np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        self.place += 0.01 * (2 * action - 1)
+        terminated = bool(self.np_random.random() < 0.05)
+        return self._observe(), self.offset + self.place, terminated, self.steps == 20, {}
+
+
+def contexts(n_envs=8, vec_env_cls=DummyVecEnv, **kwargs):
+    return make_vec_env(Context, n_envs, seed=0, vec_env_cls=vec_env_cls, env_kwargs=kwargs)
+
+
+class Recorder(BaseCallback):
+    """Copies of what the buffer holds at the end of each rollout, and of what is logged."""
+
+    def __init__(self):
+        super().__init__()
+        self.rollouts, self.logs, self.starts = [], [], []
+
+    def _on_step(self):
+        self.starts += [info["sb3_budget"]["start_id"] for info in self.locals["infos"] if "sb3_budget" in info]
+        return True
+
+    def _on_rollout_end(self):
+        buffer = self.model.rollout_buffer
+        names = ("observations", "advantages", "returns", "values", "episodes", "times", "episode_starts")
+        self.rollouts.append({name: getattr(buffer, name).copy() for name in names})
+
+    def _on_rollout_start(self):
+        self.logs.append(dict(self.logger.name_to_value))
+
+
+def parameters(model):
+    return th.cat([parameter.detach().flatten() for parameter in model.policy.parameters()]).numpy()
+
+
+def test_a_group_of_one_is_ppo():
+    venv = EpisodeControlVecEnv(contexts(4))
+    ours = GRPO("MlpPolicy", venv, group_size=1, **SMALL).learn(512)
+    control = EpisodeControlVecEnv(contexts(4))
+    stock = PPO("MlpPolicy", control, **SMALL)
+    control.set_start_sampler(GroupStarts(4, 1, ours._starts.seed))
+    np.testing.assert_array_equal(parameters(ours), parameters(stock.learn(512)))
+
+
+def test_members_begin_alike_in_every_episode_however_long_they_are():
+    recorder = Recorder()
+    GRPO("MlpPolicy", contexts(8), group_size=4, **SMALL).learn(2048, callback=recorder)
+    starts: dict[tuple[int, int], set] = {}
+    for rollout in recorder.rollouts:
+        for row, slot in np.argwhere(rollout["episode_starts"] > 0):
+            place = (int(slot) // 4, int(rollout["episodes"][row, slot]))
+            starts.setdefault(place, set()).add(rollout["observations"][row, slot].tobytes())
+            assert rollout["times"][row, slot] == 0
+    assert all(len(observations) == 1 for observations in starts.values())
+    assert len(set.union(*starts.values())) == len(starts) > 20
+    assert {group for group, _ in recorder.starts} == {0, 1}
+
+
+def test_what_a_group_shares_is_taken_off_and_the_critic_keeps_its_targets():
+    ours, plain = Recorder(), Recorder()
+    GRPO("MlpPolicy", contexts(8), group_size=4, **SMALL).learn(256, callback=ours)
+    GRPO("MlpPolicy", contexts(8), group_size=4, advantage="gae", **SMALL).learn(256, callback=plain)
+    first, other = ours.rollouts[0], plain.rollouts[0]
+    np.testing.assert_array_equal(first["returns"], other["returns"])
+    gae = first["returns"] - first["values"]
+    assert np.abs(first["advantages"]).mean() < 0.7 * np.abs(gae).mean()
+
+
+def test_the_coefficient_and_the_peers_are_logged():
+    recorder = Recorder()
+    GRPO("MlpPolicy", contexts(8), group_size=4, **SMALL).learn(1024, callback=recorder, log_interval=1000)
+    logged = recorder.logs[-1]
+    assert logged["budget/group_coefficient"] > 0.5
+    assert 0.5 < logged["budget/group_peers"] <= 3.0
+
+
+def test_constant_rewards_are_no_reason_to_learn():
+    class Constant(Context):
+        def step(self, action):
+            return (*super().step(action)[:1], 1.0, *super().step(action)[2:])
+
+    model = GRPO("MlpPolicy", make_vec_env(Constant, 4, seed=0), group_size=4, advantage="gae", **SMALL)
+    model.learn(128)
+    assert np.isfinite(model.rollout_buffer.advantages).all()
+    assert np.isfinite(parameters(model)).all()
+
+
+@pytest.mark.parametrize("vec_env_cls", [SubprocVecEnv, ThreadVecEnv])
+def test_kinds_of_vec_env_make_no_difference(vec_env_cls):
+    expected = GRPO("MlpPolicy", contexts(4), group_size=2, **SMALL).learn(256)
+    model = GRPO("MlpPolicy", contexts(4, vec_env_cls), group_size=2, **SMALL).learn(256)
+    np.testing.assert_array_equal(parameters(model), parameters(expected))
+    model.get_env().close()
+
+
+def test_with_equal_seeds_runs_are_equal():
+    runs = [parameters(GRPO("MlpPolicy", contexts(4), group_size=2, **SMALL).learn(512)) for _ in range(2)]
+    np.testing.assert_array_equal(*runs)
+
+
+def test_it_can_be_saved_and_goes_on_with_new_starts(tmp_path):
+    recorder = Recorder()
+    model = GRPO("MlpPolicy", contexts(4), group_size=2, **SMALL).learn(512, callback=recorder)
+    model.save(tmp_path / "model")
+    loaded = GRPO.load(tmp_path / "model", env=contexts(4))
+    np.testing.assert_array_equal(parameters(loaded), parameters(model))
+    assert (loaded.group_size, loaded.advantage) == (2, "residual")
+    later = Recorder()
+    loaded.learn(512, reset_num_timesteps=False, callback=later)
+    assert set(recorder.starts).isdisjoint(later.starts)
+    first = later.rollouts[0]
+    np.testing.assert_array_equal(first["observations"][0, ::2], first["observations"][0, 1::2])
+    assert loaded.num_timesteps == 1024
+
+
+def test_a_second_training_puts_members_together_again():
+    model = GRPO("MlpPolicy", contexts(4), group_size=4, **SMALL)
+    model.learn(300)
+    assert len(set(model._starts.episodes.tolist())) > 1
+    recorder = Recorder()
+    model.learn(128, callback=recorder)
+    assert len(set(recorder.rollouts[0]["episodes"][0].tolist())) == 1
+    assert (recorder.rollouts[0]["observations"][0] == recorder.rollouts[0]["observations"][0, 0]).all()
+
+
+def test_starts_may_follow_a_rule():
+    class Levels(Context):
+        def reset(self, *, seed=None, options=None):
+            _, info = super().reset(seed=seed)
+            if options:
+                self.place = options["place"]
+            return self._observe(), info
+
+    def rule(group, episode, rng):
+        return Start(f"level {group}", options={"place": 0.1 * group})
+
+    recorder = Recorder()
+    model = GRPO("MlpPolicy", make_vec_env(Levels, 4, seed=0), group_size=2, start_rule=rule, **SMALL)
+    model.learn(256, callback=recorder)
+    assert set(recorder.starts) == {"level 0", "level 1"}
+    np.testing.assert_allclose(recorder.rollouts[0]["observations"][0, :, 0], [0.0, 0.0, 0.1, 0.1])
+
+
+def test_it_works_under_normalisation_with_a_gate_and_an_ensemble():
+    venv = VecNormalize(EpisodeControlVecEnv(make_vec_env("Pendulum-v1", 8, seed=0)))
+    arguments = {**SMALL, "batch_size": 128}
+    model = GRPO("EnsembleMlpPolicy", venv, group_size=4, **arguments)
+    gate = SelectiveRolloutCallback(0.4, warmup=0)
+    model.learn(8 * 32 * 8, callback=gate)
+    assert isinstance(model.policy, EnsembleActorCriticPolicy)
+    assert gate.n_stops > 0 and np.isfinite(parameters(model)).all()
+
+
+class Named(Context):
+    """The same with two observations."""
+
+    observation_space = spaces.Dict({"a": Context.observation_space, "b": Context.observation_space})
+
+    def _observe(self):
+        return {"a": super()._observe(), "b": -super()._observe()}
+
+
+def test_dict_observations():
+    model = GRPO("MultiInputPolicy", make_vec_env(Named, 4, seed=0), group_size=2, **SMALL).learn(128)
+    assert isinstance(model.rollout_buffer, GroupDictRolloutBuffer)
+
+
+def test_a_single_env_is_wrapped():
+    model = GRPO("MlpPolicy", Context(), group_size=1, **{**SMALL, "batch_size": 32}).learn(64)
+    assert isinstance(model.get_env(), EpisodeControlVecEnv)
+
+
+def test_misuse_is_refused():
+    with pytest.raises(ValueError, match="n_envs=6 must be a multiple of group_size=4"):
+        GRPO("MlpPolicy", contexts(6), **SMALL)
+    with pytest.raises(ValueError, match=r"write VecMonitor\(EpisodeControlVecEnv\(venv\)\)"):
+        GRPO("MlpPolicy", VecMonitor(DummyVecEnv([Context] * 4)), **SMALL)
+    with pytest.raises(ValueError, match="RolloutBuffer knows no groups: use GroupRolloutBuffer"):
+        GRPO("MlpPolicy", contexts(4), rollout_buffer_class=RolloutBuffer, **SMALL)
+    with pytest.raises(ValueError, match="advantage='outcome' is not one of 'residual', 'gae'"):
+        GRPO("MlpPolicy", contexts(4), advantage="outcome", **SMALL)
+    model = GRPO("MlpPolicy", contexts(4, seeded=False), **SMALL)
+    with pytest.raises(ValueError, match="does not honour"):
+        model.learn(128)
+    with pytest.raises(ValueError, match="use GroupDictRolloutBuffer"):
+        GroupRolloutBuffer(8, Named.observation_space, spaces.Discrete(2), n_envs=4)
