@@ -33,6 +33,7 @@ from sb3_budget.policies.ensemble_actor_critic import (
 )
 from sb3_budget.states.state_wrapper import StateWrapper
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.hidden_context import HiddenContextWrapper
 from sb3_budget.vec_env.spare_reset import SpareResetEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 from sb3_budget.vec_env.start import Start
@@ -67,6 +68,7 @@ __all__ = [
     "GroupDictRolloutBuffer",
     "GroupRolloutBuffer",
     "HeuristicGate",
+    "HiddenContextWrapper",
     "PhasePenaltyCallback",
     "QuantileGate",
     "RandomGate",

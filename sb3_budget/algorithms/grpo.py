@@ -127,7 +127,7 @@ class GRPO(PPO):
         control = unwrap_vec_wrapper(self.env, EpisodeControlVecEnv)  # type: ignore[arg-type]  # there is an env
         assert control is not None
         if self._starts is None:
-            seed = int(np.random.default_rng(self.seed).integers(2**31))
+            seed = int(np.random.default_rng().integers(2**31)) if self.seed is None else self.seed
             self._starts = GroupStarts(self.n_envs, self.group_size, seed, self.start_rule)
         control.set_start_sampler(self._starts, owner="GRPO")
         resets = reset_num_timesteps or self._last_obs is None

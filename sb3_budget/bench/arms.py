@@ -6,13 +6,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gymnasium import spaces
+from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_budget.algorithms.grpo import GRPO
 from sb3_budget.bench.literals import literal
 from sb3_budget.bench.settings import Settings
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.core import gates
+from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.group_starts import GroupStarts
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
 
@@ -36,6 +40,8 @@ class Arm(NamedTuple):
     :param gate: quantile of the value gate, ``None`` without a gate
     :param control: keyword arguments of the callback from a :class:`Reference`, for arms that copy one
     :param copies: the arm that is copied
+    :param group_size: slots per group of equal starts, ``None`` without groups
+    :param group_relative: whether the advantages are relative to the group: GRPO instead of PPO
     """
 
     summary: str
@@ -44,6 +50,8 @@ class Arm(NamedTuple):
     gate: float | None = None
     control: Callable[[Reference], dict[str, Any]] | None = None
     copies: str | None = None
+    group_size: int | None = None
+    group_relative: bool = False
 
     @property
     def selective(self) -> bool:
@@ -68,6 +76,8 @@ ARMS = {
     "select": Arm("stagger + value gate, quantile 0.25", gate=0.25),
     "full": Arm("stagger + value gate, quantile 0.4: what we recommend", gate=0.4),
     "random-gate": Arm("control: stops at random, as often as full", control=_same_rate, copies="full"),
+    "grpo": Arm("GRPO on groups of 4", staggered=False, group_size=4, group_relative=True),
+    "grouped": Arm("control: PPO on the starts of grpo", staggered=False, group_size=4),
     "short-horizon": Arm("control: every episode as long as full's mean", control=_same_mean, copies="full"),
 }
 
@@ -115,6 +125,11 @@ def wrap(name: str, venv: VecEnv, settings: Settings, seed: int) -> VecEnv:
     :return: the env as the arm wants it, below ``VecNormalize``
     """
     arm, _ = split(name)
+    if arm.group_size is not None:
+        control = EpisodeControlVecEnv(venv, seed=seed)
+        if not arm.group_relative:
+            control.set_start_sampler(GroupStarts(venv.num_envs, arm.group_size, seed))
+        return control
     if not arm.staggered:
         return venv
     defaults = {"horizon_budget": arm.horizon_budget, "gamma": settings.ppo.get("gamma", 0.99), "seed": seed}
@@ -142,12 +157,21 @@ def callback(name: str, settings: Settings, seed: int, reference: Reference | No
     return SelectiveRolloutCallback(**kwargs)
 
 
+def algorithm(name: str) -> tuple[type[PPO], dict[str, Any]]:
+    """
+    :param name: name of an arm
+    :return: its algorithm and the keyword arguments that only this one has
+    """
+    arm, _ = split(name)
+    return (GRPO, {"group_size": arm.group_size}) if arm.group_relative else (PPO, {})
+
+
 def buffer(name: str, settings: Settings, observation_space: spaces.Space) -> dict[str, Any]:
     """
     :param name: name of an arm
     :param settings: hyperparameters
     :param observation_space: of the training env
-    :return: keyword arguments of ``PPO`` that choose its rollout buffer
+    :return: keyword arguments of the algorithm that choose its rollout buffer
     """
     arm, _ = split(name)
     if not arm.selective:

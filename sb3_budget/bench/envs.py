@@ -11,16 +11,19 @@ from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
+from sb3_budget.bench import tasks
+
 
 def find_spec(env_id: str) -> EnvSpec:
     """
-    :param env_id: id of the env, or ``module:id``, which imports a module that registers it; Atari's needs none
+    :param env_id: id of the env, or ``module:id``, which imports a module that registers it; Atari's and ours need none
     :return: its spec
     :raises ValueError: if Gymnasium does not know it
     """
     module, _, name = env_id.rpartition(":")
     if not module and name.startswith("ALE/") and importlib.util.find_spec("ale_py"):
         module = "ale_py"
+    tasks.register()
     try:
         if module:
             importlib.import_module(module)

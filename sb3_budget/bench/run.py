@@ -82,7 +82,8 @@ def build(job: Job) -> tuple[PPO, SelectiveRolloutCallback | None]:
     arguments.update(arms.buffer(job.arm, settings, venv.observation_space))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "You have specified a mini-batch size")
-        model = PPO(arguments.pop("policy", policy), venv, seed=job.seed, device="cpu", **arguments)
+        algorithm, own = arms.algorithm(job.arm)
+        model = algorithm(arguments.pop("policy", policy), venv, seed=job.seed, device="cpu", **own, **arguments)
     return model, arms.callback(job.arm, settings, job.seed, job.reference)
 
 

@@ -42,8 +42,14 @@ MASSIVE: dict[str, Any] = {
 }
 """Many slots and short rollouts: the regime in which resets in step hurt most."""
 
+PENDULUMS: dict[str, Any] = {"n_steps": 32, "batch_size": 512, "learning_rate": 1.5e-3, "gamma": 0.9, "n_epochs": 8}
+"""For pendulums with a hidden context."""
+
 PER_ENV: dict[str, dict[str, Any]] = {
     "Pendulum-v1": {"learning_rate": 1e-3, "gamma": 0.9, "n_epochs": 10},
+    "Hopper-v5": {"learning_rate": 1e-3, "gamma": 0.999, "gae_lambda": 0.98},
+    "sb3_budget/HiddenOffsetPendulum-v1": PENDULUMS,
+    "sb3_budget/HiddenPendulum-v1": PENDULUMS,
 }
 """What differs where PPO does not learn with :data:`MASSIVE`."""
 

@@ -15,6 +15,7 @@ CONTRASTS = (
     ("select", "random-gate"),
     ("select", "short-horizon"),
     ("horizon", "short-horizon"),
+    ("grpo", "grouped"),
 )
 """Which part causes a gain: pairs of arms, besides every arm against ``stock``."""
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
+from sb3_budget import GRPO, EpisodeControlVecEnv
 from sb3_budget.bench import arms, run
 from sb3_budget.bench.settings import default_settings
 from sb3_budget.core.gates import QuantileGate, RandomGate
@@ -19,9 +21,23 @@ def test_stock_gets_nothing_of_ours():
     assert arms.buffer("stock", SETTINGS, venv.observation_space) == {}
 
 
-@pytest.mark.parametrize("name", [name for name in arms.ARMS if name != "stock"])
+@pytest.mark.parametrize("name", [name for name, arm in arms.ARMS.items() if name != "stock" and not arm.group_size])
 def test_every_other_arm_is_staggered(name):
     assert isinstance(arms.wrap(name, make_vec_env("CartPole-v1", 2), SETTINGS, 0), StaggeredResetVecEnv)
+
+
+def test_arms_with_groups_differ_in_their_advantages_only():
+    starts = []
+    for name in ("grpo", "grouped"):
+        venv = arms.wrap(name, make_vec_env("CartPole-v1", 8, seed=0), SETTINGS, 3)
+        assert isinstance(venv, EpisodeControlVecEnv)
+        algorithm, own = arms.algorithm(name)
+        model = algorithm("MlpPolicy", venv, n_steps=8, batch_size=64, seed=3, device="cpu", **own)
+        model.learn(64)
+        first = venv.reset().reshape(2, 4, -1)
+        assert (first == first[:, :1]).all() and (first[0] != first[1]).any()
+        starts.append((algorithm, own))
+    assert starts == [(GRPO, {"group_size": 4}), (PPO, {})]
 
 
 @pytest.mark.parametrize(("name", "quantile"), [("select", 0.25), ("full", 0.4)])
