@@ -11,6 +11,9 @@ from sb3_budget.callbacks.requirements import require_on_policy, require_top_lev
 from sb3_budget.core.staggering import phase_blocks, phase_entropy
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
+#: By so much of an even share the share of a block must have changed for slots to be dealt anew.
+CHANGE = 0.25
+
 
 class AdaptiveOffsetCallback(BaseCallback):
     """
@@ -19,8 +22,8 @@ class AdaptiveOffsetCallback(BaseCallback):
 
     Every ``period`` rollouts the entropy of the phases seen since the last check is compared with ``min_entropy``.
     Below it, slots get new offsets, which take effect at their next episodes. With ``uniform`` below 1, offsets are
-    dealt at every check, and slots bunch in the blocks with the larger critic error, the moving average of
-    :math:`|\\hat R - V|` over the rows of a block.
+    dealt whenever the errors have changed by much, and slots bunch in the blocks with the larger critic error, the
+    moving average of :math:`|\\hat R - V|` over the rows of a block.
 
     Offsets shift episodes and do not lengthen them: over a whole episode every slot passes through every block. What
     an uneven deal changes is how many slots pass together. With ``mode="snapshot"`` of the wrapper the shares are those
@@ -56,6 +59,7 @@ class AdaptiveOffsetCallback(BaseCallback):
         self.value_errors = np.full(n_blocks, np.nan)
         self._counts = np.zeros(n_blocks, dtype=np.int64)
         self._n_rollouts = 0
+        self._dealt: np.ndarray | None = None
 
     def _init_callback(self) -> None:
         require_on_policy(self)
@@ -94,13 +98,17 @@ class AdaptiveOffsetCallback(BaseCallback):
         for block, error in enumerate(self.value_errors.tolist()):
             self.logger.record(f"budget/value_error_block_{block}", error, exclude="stdout")
         if self._n_rollouts % self.period == 0:
-            if self.uniform < 1.0 or phase_entropy(self._counts) < self.min_entropy:
-                self._deal(float(known.max()))
+            in_step = phase_entropy(self._counts) < self.min_entropy
+            if self.uniform < 1.0 or in_step:
+                self._deal(float(known.max()), in_step)
             self._counts[:] = 0
 
-    def _deal(self, largest: float) -> None:
+    def _deal(self, largest: float, in_step: bool) -> None:
         # A block that was never visited counts like the worst one.
         errors = np.where(np.isnan(self.value_errors), largest, self.value_errors)
         shares = errors / errors.sum() if errors.sum() > 0.0 else np.full(self.n_blocks, 1.0 / self.n_blocks)
         weights = self.uniform / self.n_blocks + (1.0 - self.uniform) * shares
-        self._venv.reassign_blocks(self.n_blocks, weights)
+        # Slots that are where they should be are not cut once more.
+        if in_step or self._dealt is None or np.abs(weights - self._dealt).max() > CHANGE / self.n_blocks:
+            self._venv.reassign_blocks(self.n_blocks, weights)
+            self._dealt = weights

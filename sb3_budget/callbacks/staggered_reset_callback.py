@@ -25,8 +25,8 @@ class StaggeredResetCallback(BaseCallback):
 
     :param n_blocks: Number of blocks as a schedule of the progress remaining: when the number changes, slots are
         shifted to the new blocks at their next episodes. Few blocks early and more later ease an unstable start.
-    :param block_weights: Relative number of slots per block as a schedule of the progress remaining; with
-        ``mode="snapshot"`` of starts per block, a curriculum. Applied at every rollout.
+    :param block_weights: Relative number of starts per block as a schedule of the progress remaining, a curriculum. For
+        ``mode="snapshot"``, where ``n_blocks`` cannot change.
     :param verbose: Verbosity level.
     :raises ValueError: if ``n_blocks`` or ``block_weights`` is no function, or both are given; when training starts, if
         the environment has no :class:`~sb3_budget.StaggeredResetVecEnv` or an ``EventCallback`` holds this one.
@@ -52,6 +52,12 @@ class StaggeredResetCallback(BaseCallback):
         venv = unwrap_vec_wrapper(self.training_env, StaggeredResetVecEnv)
         if venv is None:
             raise ValueError("StaggeredResetCallback needs StaggeredResetVecEnv around the training environment's base VecEnv")
+        wrong = self.n_blocks if venv.mode == "snapshot" else self.block_weights
+        if wrong is not None:
+            raise ValueError(
+                "n_blocks deals slots to blocks, and block_weights says in which blocks snapshots begin: with "
+                f"mode={venv.mode!r} of the wrapper give {'block_weights' if venv.mode == 'snapshot' else 'n_blocks'}"
+            )
         self._venv = venv
         venv.enable()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -69,7 +70,8 @@ def full_name(cls: type) -> str:
 
 def register_adapter(cls: type[gym.Env], adapter: Adapter) -> None:
     """
-    Say how the states of a class of environments, and of its subclasses, are saved.
+    Say how the states of a class of environments, and of its subclasses, are saved, in this process. Workers of a
+    ``SubprocVecEnv`` are told by ``wrapper_kwargs={"adapter": ...}`` of a ``StateWrapper``.
 
     :param cls: Class of the innermost environment, ``env.unwrapped``.
     :param adapter: Its functions, or :data:`REPLAY`.
@@ -80,11 +82,32 @@ def register_adapter(cls: type[gym.Env], adapter: Adapter) -> None:
     FAMILIES[full_name(cls)] = adapter
 
 
+def plain_adapter(left: Iterable[str]) -> Adapter:
+    """
+    For environments written in Python some of whose attributes are not state: which slot it is, a level of difficulty
+    that a callback sets, the weights of an opponent. A restore leaves those of the target alone.
+
+    :param left: Names of the attributes.
+    :return: An adapter for :func:`register_adapter`.
+    """
+    names = frozenset(left)
+    return Adapter(
+        f"plain without {', '.join(sorted(names))}", partial(plain.save, left=names), partial(plain.restore, left=names)
+    )
+
+
 def find_adapter(env: gym.Env) -> Adapter:
     """
     :param env: An environment.
-    :return: The adapter of the most special class that has one; :data:`PLAIN` without any.
+    :return: That of its ``StateWrapper``, if it was given one; otherwise that of the most special class that has one, and
+        without any :data:`PLAIN`.
     """
+    layer = env
+    while isinstance(layer, gym.Wrapper):
+        given: Adapter | None = vars(layer).get("adapter") if getattr(layer, "keeps_states", False) else None
+        if given is not None:
+            return given
+        layer = layer.env
     for cls in type(env.unwrapped).__mro__:
         if full_name(cls) in FAMILIES:
             return FAMILIES[full_name(cls)]

@@ -63,7 +63,7 @@ def _restore(env: Any, game: str, emulator: Any, attributes: bytes) -> None:
         raise ValueError(f"The state is one of {game}, but the environment plays {_game(env)}")
     _forget_action(env.ale)
     env.ale.restoreState(emulator)
-    plain.restore(env, attributes)
+    plain.restore(env, attributes, LEFT)
 
 
 def _stickiness(ale: Any) -> float:

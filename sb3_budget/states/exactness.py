@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import RecordEpisodeStatistics, RecordVideo
-from stable_baselines3.common.monitor import Monitor
 
 from sb3_budget.states.adapters import find_adapter, full_name
-from sb3_budget.states.layers import chain
+from sb3_budget.states.layers import chain, unrecorded
 from sb3_budget.states.state import State, capture, keeper, restore_state
 
 #: Steps that are taken twice.
@@ -35,51 +33,56 @@ _CHECKED: dict[tuple[Any, ...], SelfCheck] = {}
 
 def self_check(env: gym.Env, n_steps: int = N_STEPS, seed: int = 0) -> SelfCheck:
     """
-    Save, take some steps, reset, restore, take the same steps, and compare. If it is exact, the environment is left as
-    it was; if not, it must be reset.
+    Take some steps, save, take more and a reset, go elsewhere, restore, take the same steps and a reset, and compare. The
+    state that is tried is none that a mere reset leads to, and what is done in between differs from what is repeated. If it
+    is exact, the environment is left as it was; if not, it must be reset. Records of ``Monitor`` and the like stay as they
+    are in any case.
 
     :param env: An environment that has been reset.
-    :param n_steps: Number of steps that are taken twice.
-    :param seed: Seed of their actions.
+    :param n_steps: Number of steps that are taken twice; whole episodes may pass.
+    :param seed: Seed of the actions.
     :return: What was found.
     """
-    checked = _unrecorded(env)
-    actions = copy.deepcopy(env.action_space)
-    actions.seed(seed)
-    chosen = [actions.sample() for _ in range(n_steps)]
+    space = copy.deepcopy(env.action_space)
+    space.seed(seed)
+    before, repeated, elsewhere = ([space.sample() for _ in range(n)] for n in (n_steps, n_steps, 3))
     try:
-        state = save_unchecked(checked)
-        first = _play(checked, chosen)
-        checked.reset()
-        steps = len(first) + restore_state(checked, state).steps
-        second = _play(checked, chosen[: len(first)])
-        steps += len(second) + restore_state(checked, state).steps
-    except ValueError as error:
-        return SelfCheck(False, str(error), 0)
-    for number, (one, other) in enumerate(zip(first, second, strict=False), start=1):
-        for name, a, b in zip(("observation", "reward", "end", "time limit"), one, other, strict=True):
+        with unrecorded(env):
+            present = save_unchecked(env)
+            _play(env, before)
+            state = save_unchecked(env)
+            first = [*_play(env, repeated), (env.reset()[0],)]
+            _play(env, elsewhere)
+            steps = 2 * n_steps + len(elsewhere) + restore_state(env, state).steps
+            second = [*_play(env, repeated), (env.reset()[0],)]
+            steps += n_steps + restore_state(env, present).steps
+    except Exception as error:  # whatever an environment raises where it is taken back or acts at random
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        return SelfCheck(False, reason, 0)
+    for number, (one, other) in enumerate(zip(first, second, strict=True), start=1):
+        for name, a, b in zip(("observation", "reward", "end", "time limit", "next start"), one, other, strict=False):
             if not _same(a, b):
-                return SelfCheck(False, f"after a restore the {name} of step {number} differs", steps)
-    if len(second) < len(first):
-        return SelfCheck(False, f"after a restore the episode ends at step {len(second)}", steps)
+                where = f"step {number}" if number <= n_steps else "the next reset"
+                return SelfCheck(False, f"after a restore the {name} of {where} differs", steps)
     return SelfCheck(True, "", steps)
 
 
-def save_state(env: gym.Env, observation: Any = None) -> State:
+def save_state(env: gym.Env, observation: Any = None, check: bool = True) -> State:
     """
     Save an environment with its wrappers. The first time in a process that an environment of these classes is saved,
     :func:`self_check` tries whether a restore is exact.
 
     :param env: An environment that has been reset.
     :param observation: What it returned last, for :func:`restore_state` to return. A ``StateWrapper`` knows it.
+    :param check: Whether to require the self-check.
     :return: Its state.
     :raises ValueError: if the environment cannot be saved, or a restore would not be exact; the environment must then be
         reset.
     """
-    steps = require_exact(env)
-    state = save_unchecked(env)
-    known = state.observation if observation is None else copy.deepcopy(observation)
-    return state._replace(observation=known, steps=steps)
+    known: Any = keeper(env)
+    observation = copy.deepcopy(known.observation if observation is None and known is not None else observation)
+    steps = require_exact(env) if check else 0
+    return save_unchecked(env)._replace(observation=observation, steps=steps)
 
 
 def require_exact(env: gym.Env) -> int:
@@ -115,21 +118,14 @@ def save_unchecked(env: gym.Env) -> State:
     return capture(env, observation, known.history)
 
 
-def _unrecorded(env: gym.Env) -> gym.Env:
-    """What lies below all wrappers that keep records of episodes: steps of a check are nobody's episode."""
-    if find_adapter(env).replays:
-        return env
-    recorded = [layer for layer in chain(env) if isinstance(layer, (Monitor, RecordEpisodeStatistics, RecordVideo))]
-    return recorded[-1].env if recorded else env
-
-
 def _play(env: gym.Env, actions: list[Any]) -> list[tuple[Any, ...]]:
-    outcomes = []
+    """What comes of actions; where an episode ends, the next one begins."""
+    outcomes: list[tuple[Any, ...]] = []
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
         outcomes.append((copy.deepcopy(observation), reward, terminated, truncated))
         if terminated or truncated:
-            break
+            outcomes[-1] += (copy.deepcopy(env.reset()[0]),)
     return outcomes
 
 

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, RecordVideo, TimeLimit
 from stable_baselines3.common.monitor import Monitor
 
 from sb3_budget.states import pickling
 
-#: Attributes of wrappers that a restore leaves alone: how they are wired, and what they keep of finished episodes.
+#: How a wrapper is wired.
 WIRING = {"env", "_action_space", "_observation_space", "_metadata", "_cached_spec", "_reward_range", "_saved_kwargs"}
-RECORDS: tuple[tuple[type[gym.Wrapper], set[str]], ...] = (
-    (
-        Monitor,
-        {"results_writer", "t_start", "total_steps", "episode_returns", "episode_lengths", "episode_times"},
-    ),
-    (
-        RecordEpisodeStatistics,
-        {"episode_count", "episode_start_time", "time_queue", "return_queue", "length_queue"},
-    ),
+#: What else of a wrapper is not its state: how it is configured, running statistics, what it keeps of finished episodes.
+LEFT: tuple[tuple[type[gym.Wrapper], set[str]], ...] = (
+    (TimeLimit, {"_max_episode_steps"}),
+    (NormalizeObservation, {"obs_rms", "_update_running_mean"}),
+    (NormalizeReward, {"return_rms", "_update_running_mean"}),
+    (Monitor, {"results_writer", "t_start", "total_steps", "episode_returns", "episode_lengths", "episode_times"}),
+    (RecordEpisodeStatistics, {"episode_count", "episode_start_time", "time_queue", "return_queue", "length_queue"}),
 )
-#: What wrappers that count steps and rewards hold at the beginning of an episode.
-FRESH: tuple[tuple[type[gym.Wrapper], dict[str, Any]], ...] = (
-    (TimeLimit, {"_elapsed_steps": 0}),
+#: Wrappers that keep records of episodes.
+RECORDERS = (Monitor, RecordEpisodeStatistics, RecordVideo)
+#: Wrappers that learn from all that passes.
+STATISTICS = (NormalizeObservation, NormalizeReward)
+#: What counters and records hold at the beginning of an episode.
+FRESH_TIME: tuple[tuple[type[gym.Wrapper], dict[str, Any]], ...] = ((TimeLimit, {"_elapsed_steps": 0}),)
+FRESH_RECORDS: tuple[tuple[type[gym.Wrapper], dict[str, Any]], ...] = (
     (Monitor, {"rewards": []}),
     (RecordEpisodeStatistics, {"episode_returns": 0.0, "episode_lengths": 0}),
 )
@@ -49,24 +53,63 @@ def save_layer(layer: gym.Wrapper) -> bytes:
     :return: Its own state, without that of what it wraps.
     :raises ValueError: if it cannot be saved.
     """
-    owner = vars(layer)
-    left = WIRING.union(*(names for known, names in RECORDS if isinstance(layer, known)))
-    attributes = {name: value for name, value in owner.items() if name not in left and not pickling.is_shared(value)}
     try:
-        return pickling.dump(attributes, owner)
+        return pickling.dump(_attributes(layer), layer)
     except ValueError as error:
         raise ValueError(f"The state of the wrapper {type(layer).__name__} cannot be saved. {error}") from error
 
 
-def restore_layer(layer: gym.Wrapper, data: bytes, keep_time: bool) -> None:
+def restore_layer(layer: gym.Wrapper, data: bytes, keep_time: bool, keep_records: bool) -> None:
     """
     :param layer: A wrapper of the same class.
     :param data: What :func:`save_layer` returned.
-    :param keep_time: Whether time limits and records of the episode go on from the saved state, or begin anew.
+    :param keep_time: Whether time limits go on from the saved state, or begin anew.
+    :param keep_records: Whether records of the present episode do.
     """
-    attributes: dict[str, Any] = pickling.load(data, vars(layer))
-    if not keep_time:
-        for known, fresh in FRESH:
+    attributes = pickling.load(data, layer)
+    for kept, table in ((keep_time, FRESH_TIME), (keep_records, FRESH_RECORDS)):
+        for known, fresh in () if kept else table:
             if isinstance(layer, known):
                 attributes.update(copy.deepcopy(fresh))
+    for name in _attributes(layer):
+        if name not in attributes:
+            delattr(layer, name)
     vars(layer).update(attributes)
+
+
+@contextmanager
+def unrecorded(env: gym.Env) -> Iterator[None]:
+    """
+    Steps and resets within belong to nobody's episode: afterwards all recorders are as they were, and nothing was written.
+    Running statistics stand still.
+
+    :param env: An environment.
+    """
+    recorders = [layer for layer in chain(env) if isinstance(layer, (*RECORDERS, *STATISTICS))]
+    before = [{name: _copied(value) for name, value in vars(layer).items()} for layer in recorders]
+    for layer in recorders:
+        if isinstance(layer, Monitor):
+            layer.results_writer = None
+        if isinstance(layer, RecordVideo):
+            layer.episode_trigger = layer.step_trigger = None
+            layer.recording = False
+        if isinstance(layer, STATISTICS):
+            layer.update_running_mean = False
+    try:
+        yield
+    finally:
+        for layer, attributes in zip(recorders, before, strict=True):
+            vars(layer).clear()
+            vars(layer).update(attributes)
+
+
+def _copied(value: Any) -> Any:
+    # Lists and queues of finished episodes; deep copies would open files and windows again.
+    return copy.copy(value) if hasattr(value, "append") else value
+
+
+def _attributes(layer: gym.Wrapper) -> dict[str, Any]:
+    if isinstance(layer, RecordVideo):
+        return {}
+    left = WIRING.union(*(names for known, names in LEFT if isinstance(layer, known)))
+    return {name: value for name, value in vars(layer).items() if name not in left and not pickling.is_shared(value)}

@@ -1,4 +1,4 @@
-"""Pickles of attributes that name what must not be copied: spaces, functions and the environment itself."""
+"""Pickles of attributes that name what must not be copied: spaces, lambdas and the environment itself."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
 
 #: Values that belong to an environment and not to its state: the target of a restore keeps its own.
-SHARED_TYPES = (spaces.Space, EnvSpec, FunctionType, BuiltinFunctionType, MethodType, ModuleType, type, gym.Env)
+SHARED_TYPES = (spaces.Space, EnvSpec, ModuleType, gym.Env)
+SELF = ""
 
 
-def dump(attributes: Mapping[str, Any], owner: Mapping[str, Any]) -> bytes:
+def dump(attributes: Mapping[str, Any], owner: Any) -> bytes:
     """
     :param attributes: What to save, by name.
-    :param owner: Everything that the attributes' object holds; shared values are named by their place in it.
+    :param owner: The object that holds them; shared values and its own methods are named by their place in it.
     :return: The pickle.
     :raises ValueError: if something cannot be pickled, or would silently be built anew instead.
     """
     file = io.BytesIO()
-    pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
-    pickler.shared = {id(value): name for name, value in owner.items() if is_shared(value)}
+    pickler = _Pickler(file, owner)
     try:
         pickler.dump(dict(attributes))
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise ValueError(f"{_culprit(attributes, pickler.shared)} cannot be saved: {error}") from error
+    except (TypeError, AttributeError, RecursionError, pickle.PicklingError) as error:
+        raise ValueError(f"{_culprit(attributes, owner)} cannot be saved: {error}") from error
     return file.getvalue()
 
 
-def load(data: bytes, owner: Mapping[str, Any]) -> dict[str, Any]:
+def load(data: bytes, owner: Any) -> dict[str, Any]:
     """
     :param data: What :func:`dump` returned.
-    :param owner: Everything that the target holds, by name.
+    :param owner: The object that is to hold them.
     :return: The attributes.
     :raises ValueError: if the pickle is damaged or names what the target lacks.
     """
@@ -45,7 +45,7 @@ def load(data: bytes, owner: Mapping[str, Any]) -> dict[str, Any]:
     unpickler.owner = owner
     try:
         attributes: dict[str, Any] = unpickler.load()
-    except (EOFError, pickle.UnpicklingError, KeyError, AttributeError, ImportError) as error:
+    except (EOFError, pickle.UnpicklingError, KeyError, AttributeError, ImportError, IndexError) as error:
         raise ValueError(f"The saved state cannot be read: {type(error).__name__}: {error}") from error
     return attributes
 
@@ -53,18 +53,25 @@ def load(data: bytes, owner: Mapping[str, Any]) -> dict[str, Any]:
 def is_shared(value: Any) -> bool:
     """
     :param value: An attribute.
-    :return: Whether it stays with its owner. Windows and clocks of pygame do.
+    :return: Whether it stays with its owner. Windows and clocks of pygame do, and functions without a name of their own.
     """
+    if isinstance(value, (FunctionType, BuiltinFunctionType)):
+        return "<" in value.__qualname__ or getattr(value, "__self__", None) is not None
     return isinstance(value, SHARED_TYPES) or type(value).__module__.partition(".")[0] == "pygame"
 
 
 class _Pickler(pickle.Pickler):
-    shared: dict[int, str]
+    def __init__(self, file: io.BytesIO, owner: Any):
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.owner = owner
+        self.shared = {id(value): name for name, value in vars(owner).items() if is_shared(value)}
 
     def persistent_id(self, obj: Any) -> Any:
-        name = self.shared.get(id(obj))
+        name = SELF if obj is self.owner else self.shared.get(id(obj))
         if name is not None:
             return name
+        if isinstance(obj, MethodType) and obj.__self__ is self.owner:
+            return obj.__func__.__name__
         if isinstance(obj, (gym.Env, EzPickle)):
             # Its pickle is that of its constructor's arguments: a fresh one, and no error.
             raise pickle.PicklingError(f"a {type(obj).__name__} would be built anew")
@@ -72,19 +79,17 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    owner: Mapping[str, Any]
+    owner: Any
 
     def persistent_load(self, pid: Any) -> Any:
-        return self.owner[pid]
+        return self.owner if pid == SELF else getattr(self.owner, pid)
 
 
-def _culprit(attributes: Mapping[str, Any], shared: dict[int, str]) -> str:
+def _culprit(attributes: Mapping[str, Any], owner: Any) -> str:
     """The attribute that cannot be pickled."""
     for name, value in attributes.items():
-        pickler = _Pickler(io.BytesIO(), protocol=pickle.HIGHEST_PROTOCOL)
-        pickler.shared = shared
         try:
-            pickler.dump(value)
-        except (TypeError, AttributeError, pickle.PicklingError):
+            _Pickler(io.BytesIO(), owner).dump(value)
+        except (TypeError, AttributeError, RecursionError, pickle.PicklingError):
             return f"The attribute {name!r} ({type(value).__name__})"
     return "The attributes together"

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sb3_budget.states.adapters import Adapter, find_adapter, full_name
-from sb3_budget.states.layers import chain, restore_layer, save_layer
+from sb3_budget.states.adapters import MUJOCO, PLAIN, Adapter, find_adapter, full_name
+from sb3_budget.states.layers import chain, restore_layer, save_layer, unrecorded
 from sb3_budget.states.plain import reseed
 
 #: Version of what :class:`State` holds.
@@ -67,12 +67,14 @@ class History(NamedTuple):
     :param seed: Seed of that reset.
     :param options: Its options.
     :param actions: Actions since then.
+    :param generators: Generators that replaced ``env.np_random`` since then, each after how many actions.
     """
 
     generator: np.random.Generator | None
     seed: int | None
     options: dict[str, Any] | None
     actions: list[Any]
+    generators: list[tuple[int, np.random.Generator]]
 
 
 def capture(env: gym.Env, observation: Any = None, history: History | None = None) -> State:
@@ -86,6 +88,7 @@ def capture(env: gym.Env, observation: Any = None, history: History | None = Non
     :raises ValueError: if it cannot be saved.
     """
     adapter = find_adapter(env)
+    _require_outermost(env)
     if adapter.replays:
         if history is None:
             raise ValueError(NEEDS_KEEPER.format(type(env.unwrapped).__name__))
@@ -100,7 +103,9 @@ def capture(env: gym.Env, observation: Any = None, history: History | None = Non
     return State(FORMAT, full_name(type(env.unwrapped)), adapter.name, simulator, layers, copy.deepcopy(observation))
 
 
-def restore_state(env: gym.Env, state: State, keep_time: bool = True, seed: int | None = None) -> Restored:
+def restore_state(
+    env: gym.Env, state: State, keep_time: bool = True, seed: int | None = None, keep_records: bool = True
+) -> Restored:
     """
     Put an environment into a saved state. It must have been reset before.
 
@@ -109,9 +114,12 @@ def restore_state(env: gym.Env, state: State, keep_time: bool = True, seed: int 
     :param keep_time: Whether ``TimeLimit`` goes on counting from the saved step (default), or anew.
     :param seed: Makes later noise independent of that of the saved environment. By default it is the same, so that
         equal actions have equal outcomes.
+    :param keep_records: Whether ``Monitor`` and the like go on with the saved episode (default), or record one that
+        begins here.
     :return: The observation at the saved state and the steps it took.
     :raises ValueError: if the state is that of another class, model or version, or is damaged.
     """
+    _require_outermost(env)
     adapter = _check(env, state)
     try:
         payload = pickle.loads(state.simulator)  # a state comes from this package
@@ -121,13 +129,15 @@ def restore_state(env: gym.Env, state: State, keep_time: bool = True, seed: int 
     if adapter.replays:
         if keeper(env) is None:
             raise ValueError(NEEDS_KEEPER.format(type(env.unwrapped).__name__))
-        steps = _replay(env, payload)
+        with unrecorded(env):
+            steps = _replay(env, payload)
         if seed is not None:
-            reseed(env.unwrapped, seed)
+            # Through the wrapper, which notes it: what follows is part of the past too.
+            env.np_random = np.random.default_rng(seed)
     else:
-        _restore_simulator(env.unwrapped, adapter, payload, seed)
+        _restore_simulator(env.unwrapped, adapter, payload, None if seed is None else np.random.SeedSequence(seed))
     for layer, (_, data) in zip(_layers(env), state.layers, strict=True):
-        restore_layer(layer, data, keep_time)
+        restore_layer(layer, data, keep_time, keep_records)
     if keeper(env) is env:
         env.observation = copy.deepcopy(state.observation)
     return Restored(copy.deepcopy(state.observation), steps)
@@ -139,6 +149,14 @@ def keeper(env: gym.Env) -> Any:
     :return: Its outermost ``StateWrapper``, ``None`` without one.
     """
     return next((layer for layer in chain(env) if getattr(layer, "keeps_states", False)), None)
+
+
+def _require_outermost(env: gym.Env) -> None:
+    known = keeper(env)
+    if known is not None and known is not env:
+        raise ValueError(
+            f"A StateWrapper must be the outermost wrapper, but {type(env).__name__} is around it: it would not know its state"
+        )
 
 
 def _layers(env: gym.Env) -> list[gym.Wrapper]:
@@ -164,15 +182,19 @@ def _check(env: gym.Env, state: State) -> Adapter:
 
 def _save_simulator(env: gym.Env, adapter: Adapter) -> tuple[Any, dict[str, Any]]:
     """The environment, and those that it holds as attributes, as mazes hold the robot in them."""
-    inner = {name: _save_simulator(value, find_adapter(value)) for name, value in _inner(env).items()}
+    inner = {name: _save_simulator(value, find_adapter(value)) for name, value in _inner(env, adapter).items()}
     return adapter.save(env), inner
 
 
-def _restore_simulator(env: gym.Env, adapter: Adapter, payload: tuple[Any, dict[str, Any]], seed: int | None) -> None:
+def _restore_simulator(
+    env: gym.Env, adapter: Adapter, payload: tuple[Any, dict[str, Any]], seeds: np.random.SeedSequence | None
+) -> None:
     own, inner = payload
-    environments = _inner(env)
-    for name, saved in inner.items():
-        _restore_simulator(environments[name], find_adapter(environments[name]), saved, seed)
+    environments = _inner(env, adapter)
+    children = [None] * len(inner) if seeds is None else seeds.spawn(len(inner))
+    for (name, saved), child in zip(inner.items(), children, strict=True):
+        _restore_simulator(environments[name], find_adapter(environments[name]), saved, child)
+    seed = None if seeds is None else int(seeds.generate_state(1)[0])
     if seed is None:
         adapter.restore(env, own)
     elif adapter.restore_reseeded is not None:
@@ -182,11 +204,17 @@ def _restore_simulator(env: gym.Env, adapter: Adapter, payload: tuple[Any, dict[
         reseed(env, seed)
 
 
-def _inner(env: gym.Env) -> dict[str, gym.Env]:
-    found = {name: value for name, value in vars(env).items() if isinstance(value, gym.Env)}
+def _inner(env: gym.Env, adapter: Adapter) -> dict[str, gym.Env]:
+    """Environments in its attributes, of families that are known; an adapter of the user's saves what it finds right."""
+    if adapter not in (PLAIN, MUJOCO):
+        return {}
+    found = {name: value for name, value in vars(env).items() if isinstance(value, gym.Env) and value is not env}
     for name, value in found.items():
         if isinstance(value, gym.Wrapper):
-            raise ValueError(f"The attribute {name!r} is a wrapped environment, whose wrappers are not saved")
+            raise ValueError(
+                f"The attribute {name!r} is a wrapped environment, whose wrappers are not saved: register_adapter takes "
+                "functions of your own"
+            )
     return found
 
 
@@ -194,6 +222,10 @@ def _replay(env: gym.Env, history: History) -> int:
     if history.generator is not None:
         env.unwrapped.np_random = copy.deepcopy(history.generator)
     env.reset(seed=history.seed, options=history.options)
-    for action in history.actions:
-        env.step(action)
+    generators = {after: generator for after, generator in history.generators}
+    for number in range(len(history.actions) + 1):
+        if number in generators:
+            env.np_random = copy.deepcopy(generators[number])
+        if number < len(history.actions):
+            env.step(history.actions[number])
     return len(history.actions)

@@ -44,8 +44,8 @@ class EpisodeControlVecEnv(VecEnvWrapper):
 
     On the last step of every episode ``info["sb3_budget"]`` holds ``reason`` (``terminated``, ``time_limit``,
     ``horizon`` or ``stopped``), ``length`` [steps], ``return`` (undiscounted, un-normalised), ``start_id`` and
-    ``audited``. ``Monitor`` writes no ``episode`` entry for an episode that was ended here, so ``ep_rew_mean``
-    stays a mean over episodes that ran to their own end.
+    ``audited``. There is no ``episode`` entry of ``Monitor`` for an episode that was ended here or began in a snapshot,
+    so ``ep_rew_mean`` stays a mean over whole episodes.
 
     :param venv: The base vectorised environment, e.g. ``DummyVecEnv`` or ``SubprocVecEnv``.
     :param enabled: ``False`` passes everything through untouched, for evaluation environments.
@@ -76,6 +76,8 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._stop_requested = np.zeros(self.num_envs, dtype=bool)
         self._audited = np.zeros(self.num_envs, dtype=bool)
         self._start_ids: list[Hashable | None] = [None] * self.num_envs
+        self._from_snapshot = np.zeros(self.num_envs, dtype=bool)
+        self._borrowed_noise = np.zeros(self.num_envs, dtype=bool)
         self._last_obs: VecEnvObs | None = None
 
     @classmethod
@@ -166,7 +168,10 @@ class EpisodeControlVecEnv(VecEnvWrapper):
             raise ValueError(f"get_states() needs a {type(self).__name__} that is enabled and has been reset")
         states = []
         for slot in check_slots(indices, self.num_envs).tolist():
-            state: State = slot_states.get_state(self.venv, slot, slot_observation(self._last_obs, slot))
+            try:
+                state = slot_states.get_state(self.venv, slot, slot_observation(self._last_obs, slot))
+            except ValueError as error:
+                raise ValueError(f"{error}. Slot {slot} may have been moved by the check: call reset()") from error
             self.ledger.verification_steps += state.steps
             states.append(state)
         return states
@@ -231,6 +236,9 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._begin_episodes(obs, natural + cut_slots)
 
     def _report(self, info: dict[str, Any], slot: int, reason: str) -> None:
+        if self._from_snapshot[slot]:
+            # Monitor has seen its second part only.
+            info.pop("episode", None)
         info["sb3_budget"] = {
             "reason": reason,
             "length": int(self.ages[slot]),
@@ -259,8 +267,11 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._stop_requested[slots] = False
         self._audited[slots] = False
         self._limits[slots] = NO_LIMIT
+        self._from_snapshot[slots] = False
         for slot in slots:
             self._start_ids[slot] = None
+            if self._borrowed_noise[slot]:
+                self._renew_noise(slot)
         self._set_limits(slots)
         if self._start_sampler is not None:
             for slot in slots:
@@ -287,19 +298,25 @@ class EpisodeControlVecEnv(VecEnvWrapper):
             self._limit(slot, start.horizon, "horizon")
         if start.seed is not None:
             self._reset_slots(obs, [slot], seed=start.seed)
-            # gymnasium wrappers hand `np_random` down to the environment: later noise and resets are drawn anew.
-            fresh = np.random.default_rng(self._budget_rng.integers(2**63))
-            self.venv.set_attr("np_random", fresh, indices=[slot])
+            self._renew_noise(slot)
         elif start.options is not None:
             self._reset_slots(obs, [slot], options=start.options)
         elif start.snapshot is not None:
             seed = int(self._budget_rng.integers(2**31)) if start.reseed else None
             restored = slot_states.set_state(self.venv, slot, start.snapshot, start.keep_time, seed)
             write_observation(obs, slot, restored.observation)
+            self._from_snapshot[slot] = True
+            self._borrowed_noise[slot] = not start.reseed
             self.ledger.verification_steps += restored.steps
         else:
             return
         self.ledger.resets += 1
+
+    def _renew_noise(self, slot: int) -> None:
+        """Later noise and resets are the slot's own. Gymnasium's wrappers hand ``np_random`` down to the environment."""
+        fresh = np.random.default_rng(self._budget_rng.integers(2**63))
+        self.venv.set_attr("np_random", fresh, indices=[slot])
+        self._borrowed_noise[slot] = False
 
     # ------------------------------------------------------------------ persistence
 

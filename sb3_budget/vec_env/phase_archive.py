@@ -12,6 +12,7 @@ from sb3_budget.vec_env.start import Start
 
 
 class _Entry(NamedTuple):
+    number: int
     phase: int
     state: State
 
@@ -39,6 +40,7 @@ class PhaseArchive:
         self.firsts: NDArray[np.int64] = (np.arange(n_blocks) * horizon) // n_blocks
         self._kept: list[list[_Entry]] = [[] for _ in range(n_blocks)]
         self._seen = np.zeros(n_blocks, dtype=np.int64)
+        self._n_entries = 0
         self.set_weights(np.ones(n_blocks) if weights is None else weights)
 
     def set_weights(self, weights: ArrayLike) -> None:
@@ -78,16 +80,18 @@ class PhaseArchive:
         :param rng: Chooses the state that makes room.
         """
         kept = self._kept[int(np.searchsorted(self.firsts, phase))]
+        entry = _Entry(self._n_entries, phase, state)
+        self._n_entries += 1
         if len(kept) < self.size:
-            kept.append(_Entry(phase, state))
+            kept.append(entry)
         else:
-            kept[int(rng.integers(self.size))] = _Entry(phase, state)
+            kept[int(rng.integers(self.size))] = entry
 
     def draw(self, rng: np.random.Generator) -> tuple[int, Start | None]:
         """
         :param rng: Source of the draw.
-        :return: Phase of a start [steps] and the start; 0 and ``None`` for the environment's own reset. A block of
-            which nothing is known yet stands for the latest before it.
+        :return: Phase of a start [steps] and the start, whose id is ``("block", block, number of the state)``; 0 and ``None``
+            for the environment's own reset. A block of which nothing is known yet stands for the latest before it.
         """
         block = int(rng.choice(self.n_blocks, p=self.weights))
         while block > 0 and not self._kept[block]:
@@ -95,7 +99,7 @@ class PhaseArchive:
         if block == 0:
             return 0, None
         entry = self._kept[block][int(rng.integers(len(self._kept[block])))]
-        return entry.phase, Start(f"block {block}", snapshot=entry.state)
+        return entry.phase, Start(("block", block, entry.number), snapshot=entry.state)
 
     @property
     def counts(self) -> NDArray[np.int64]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_budget.states.exactness import save_state
-from sb3_budget.states.state import Restored, State, restore_state
+from sb3_budget.states.state import Restored, State, keeper, restore_state
 from sb3_budget.states.state_wrapper import StateWrapper
 
 
@@ -22,9 +23,18 @@ def get_state(venv: VecEnv, slot: int, observation: Any) -> State:
     """
     env = _local(venv, slot)
     if env is not None:
-        return save_state(env, observation)
+        # A wrapper's own reference may be a buffer that the environment has written to since.
+        known: Any = keeper(env)
+        return save_state(env, observation, check=known is None or known.check)
     _require_wrapper(venv, slot)
-    state: State = venv.env_method("get_state", indices=[slot])[0]
+    state = venv.env_method("try_state", indices=[slot])[0]
+    if isinstance(state, ValueError):
+        raise state
+    if not _equal(state.observation, observation):
+        raise ValueError(
+            f"Slot {slot} of {type(venv).__name__} returns another observation than its StateWrapper knows: the StateWrapper "
+            "must be the outermost wrapper, and observations must not be written to later"
+        )
     return state
 
 
@@ -35,19 +45,19 @@ def set_state(venv: VecEnv, slot: int, state: State, keep_time: bool, seed: int 
     :param state: A state of any slot of such a ``VecEnv``.
     :param keep_time: Whether the time limit goes on counting.
     :param seed: Seed of later noise; ``None`` for that of the saved environment.
-    :return: The observation, and the steps that were played again.
+    :return: The observation, and the steps that were played again. Records of episodes begin anew.
     :raises ValueError: if the state does not fit, or holds no observation.
     """
     if state.observation is None:
         raise ValueError("The snapshot holds no observation for the episode to begin with: save_state(env, observation)")
     env = _local(venv, slot)
-    if env is None:
-        _require_wrapper(venv, slot)
-        restored: Restored = venv.env_method("set_state", state, keep_time, seed, indices=[slot])[0]
-        return restored
-    if isinstance(env, StateWrapper):
-        return env.set_state(state, keep_time, seed)
-    return restore_state(env, state, keep_time, seed)
+    if env is not None:
+        return restore_state(env, state, keep_time, seed, keep_records=False)
+    _require_wrapper(venv, slot)
+    restored = venv.env_method("try_restore", state, keep_time, seed, False, indices=[slot])[0]
+    if isinstance(restored, ValueError):
+        raise restored
+    return restored
 
 
 def _local(venv: VecEnv, slot: int) -> gym.Env | None:
@@ -61,3 +71,12 @@ def _require_wrapper(venv: VecEnv, slot: int) -> None:
             f"States in a {type(venv).__name__} need a StateWrapper: make_vec_env(..., wrapper_class=StateWrapper, "
             f"vec_env_cls={type(venv).__name__})"
         )
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, tuple):
+        return all(map(_equal, a, b))
+    # A VecEnv casts to the type of the space.
+    return bool(np.array_equal(np.asarray(a).astype(np.asarray(b).dtype), b))

@@ -27,8 +27,14 @@ class SpareResetEnv(gym.Wrapper):
     simulator's own code, files and sockets, and, in a worker of ``SubprocVecEnv``, any wait for the next action.
     A reset that is Python throughout gains nothing.
 
-    A reset with ``seed`` or ``options`` is made at once by the present copy, and a seed also seeds the spares, each
-    by its own child of it: runs repeat. The copies must share nothing that changes.
+    A reset with ``seed`` or ``options`` is made at once by the present copy. If the very first reset has a seed, as
+    after ``venv.seed()``, it also seeds the spares, each by its own child of it, and runs repeat that make the same
+    calls from there on. Any later seed is for the present copy alone: it repeats the episode that it starts, whereas the
+    spares go on with theirs, so that slots which a :class:`~sb3_budget.Start` gives the same seed do not go on alike.
+    To repeat the episodes after it too, begin with a new environment. Spares that the first reset gave no seed never
+    have one.
+
+    The copies must share nothing that changes.
 
     :param make_env: Makes one copy. ``Monitor`` must not be among its wrappers, since each copy would count its own
         episodes only; ``make_vec_env`` puts one around the whole.
@@ -51,12 +57,14 @@ class SpareResetEnv(gym.Wrapper):
             if spare.observation_space != first.observation_space or spare.action_space != first.action_space:
                 raise ValueError("make_env made environments with different spaces")
         super().__init__(first)
+        self._unused = True
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spare-reset")
         self._spares: deque[tuple[gym.Env, Future | None]] = deque((spare, None) for spare in spares)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        if seed is not None:
-            self._reseed_spares(seed)
+        if self._unused and seed is not None:
+            self._seed_spares(seed)
+        self._unused = False
         if seed is not None or options is not None:
             return self.env.reset(seed=seed, options=options)
         spare, prepared = self._spares[0]
@@ -66,13 +74,12 @@ class SpareResetEnv(gym.Wrapper):
         self.env = spare
         return obs, info
 
-    def _reseed_spares(self, seed: int) -> None:
+    def _seed_spares(self, seed: int) -> None:
         children = np.random.SeedSequence(seed).generate_state(len(self._spares)).tolist()
-        for (spare, prepared), child in zip(list(self._spares), children, strict=True):
-            if prepared is not None:
-                prepared.result()
-            self._spares.popleft()
-            self._spares.append((spare, self._executor.submit(spare.reset, seed=child)))
+        spares = [spare for spare, _ in self._spares]
+        self._spares = deque(
+            (spare, self._executor.submit(spare.reset, seed=child)) for spare, child in zip(spares, children, strict=True)
+        )
 
     def close(self) -> None:
         self._executor.shutdown(wait=True)

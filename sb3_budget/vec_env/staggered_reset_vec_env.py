@@ -116,6 +116,11 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
             )
         if reassign_every is not None and reassign_every < 1:
             raise ValueError(f"reassign_every={reassign_every} must be at least 1 episode")
+        if mode == "snapshot" and (group_reset or reassign_every is not None or horizon_budget != "full"):
+            raise ValueError(
+                "mode='snapshot' decides in which block each episode begins: group_reset, reassign_every and horizon_budget "
+                "would undo that"
+            )
         super().__init__(venv, enabled=enabled, seed=seed)
         self.horizon = find_horizon(venv, horizon) if enabled or horizon is not None else None
         self.mode = mode
@@ -165,6 +170,11 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         if self.mode != "snapshot":
             return None
         assert self.horizon is not None
+        if self._n_blocks is None and self._phase_bins < 2:
+            raise ValueError(
+                f"mode='snapshot' needs at least 2 blocks, but n_steps={self.n_steps} covers the horizon of {self.horizon} "
+                "steps: give n_blocks"
+            )
         archive = PhaseArchive(self.horizon, self._phase_bins, self.snapshots_per_block, self._block_weights)
         self._own_starts()
         return archive
@@ -175,8 +185,10 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
 
     def _draw_start(self, slot: int) -> Start | None:
         assert self._archive is not None
+        assert self.horizon is not None
         self._origins[slot], start = self._archive.draw(self._budget_rng)
-        return start
+        # Where the horizon is shorter than the environment's own limit, the episode still ends with it.
+        return None if start is None else start._replace(horizon=self.horizon - int(self._origins[slot]))
 
     @property
     def phases(self) -> NDArray[np.int64]:
@@ -258,9 +270,12 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
             self._pending_offsets = self.offsets.copy()
             self._episodes_begun[:] = 0
             self._first_end_early[:] = False
-            if self.mode == "warmup":
+            if self.mode == "warmup" or (self._archive is not None and self._archive.counts.any()):
                 self._pending_offsets[:] = 0
         obs = super().reset()
+        if self._archive is not None and not self._archive.counts.any():
+            # What cannot be saved shows here, and not when a slot first comes to a block.
+            self.get_states(0)
         if self.enabled and self.mode == "warmup" and self.num_envs > 1:
             warm_up(obs, self.offsets, self._warmup_actions, self._advance)
         return obs
@@ -298,7 +313,8 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     ) -> None:
         assert self.horizon is not None
         was_settled = self._settled
-        first = dones & (self._episodes_begun == 1) & (self.offsets > 0) & (self.ages < self.horizon - self.offsets)
+        own = dones & (self._episodes_begun == 1) & (self._origins == 0)
+        first = own & (self.offsets > 0) & (self.ages < self.horizon - self.offsets)
         self._first_end_early |= first
         super()._end_episodes(obs, dones, infos, cuts)
         if self.group_reset and dones.any():
@@ -367,7 +383,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         assert self.horizon is not None
         n_steps = n_steps or self.n_steps
         advice = []
-        if self.num_envs == 1 and self._horizon_budget == "full":
+        if self.num_envs == 1 and self._horizon_budget == "full" and self.mode != "snapshot":
             advice.append("there is one slot, and staggering shifts slots against each other")
         if n_steps is not None and n_steps >= self.horizon:
             advice.append(f"a rollout of {n_steps} steps covers the horizon of {self.horizon} steps by itself")

@@ -24,7 +24,7 @@ class Start(NamedTuple):
     :param keep_time: Whether the environment's time limit goes on counting from the saved step (default), or grants a
         full episode.
     :param reseed: Whether noise after a snapshot is the slot's own (default). Otherwise it is that of the saved
-        environment, and equal actions have equal outcomes.
+        environment, and equal actions have equal outcomes, up to and including the slot's next own reset.
     :param horizon: Longest length of the episode, in steps. ``None`` leaves the environment's own limit.
     """
 
@@ -51,6 +51,8 @@ def check_start(start: Start) -> None:
     given = [name for name in ("seed", "options", "snapshot") if getattr(start, name) is not None]
     if len(given) > 1:
         raise ValueError(f"Start {start.id!r} has {' and '.join(given)}: give one of them")
+    if start.snapshot is None and not (start.keep_time and start.reseed):
+        raise ValueError(f"Start {start.id!r} has keep_time or reseed, which only say how a snapshot goes on, and no snapshot")
     if start.snapshot is not None and not isinstance(start.snapshot, State):
         raise ValueError(f"Start {start.id!r} has a snapshot that is no State but a {type(start.snapshot).__name__}")
     if start.horizon is not None and start.horizon < 1:

@@ -6,19 +6,27 @@ from types import SimpleNamespace
 
 import pytest
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.callbacks import CallbackList, EvalCallback, StopTrainingOnNoModelImprovement
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_budget import StabilityCallback
 from tests.callbacks.recorded import RecordingLogger
 
 
+def ppo():
+    return PPO("MlpPolicy", make_vec_env("CartPole-v1"), n_steps=20, batch_size=20, n_epochs=1)
+
+
+def every_20_steps(**callbacks):
+    return EvalCallback(make_vec_env("CartPole-v1"), eval_freq=20, n_eval_episodes=2, verbose=0, **callbacks)
+
+
 def evaluated(callback, returns):
     """The log after evaluations with these mean returns."""
-    callback.parent = EvalCallback(make_vec_env("CartPole-v1"))
+    evaluation = every_20_steps(callback_after_eval=callback)
     callback.model = SimpleNamespace(logger=RecordingLogger())
     for mean in returns:
-        callback.parent.last_mean_reward = mean
+        evaluation.last_mean_reward = mean
         callback._on_step()
     return callback.logger.records
 
@@ -33,12 +41,14 @@ def test_a_steady_return_does_not_fluctuate():
     assert log == {"eval/fluctuation": 0.0, "eval/forgetting_events": 0}
 
 
-def test_it_runs_in_an_eval_callback():
+@pytest.mark.parametrize("in_list", [False, True])
+def test_it_runs_in_an_eval_callback(in_list):
     stability = StabilityCallback()
-    evaluation = EvalCallback(
-        make_vec_env("CartPole-v1"), callback_after_eval=stability, eval_freq=20, n_eval_episodes=2, verbose=0
-    )
-    PPO("MlpPolicy", make_vec_env("CartPole-v1"), n_steps=20, batch_size=20, n_epochs=1).learn(60, callback=evaluation)
+    after_eval = CallbackList([StopTrainingOnNoModelImprovement(9), stability]) if in_list else stability
+    evaluation = every_20_steps(callback_after_eval=after_eval)
+    model = ppo().learn(40, callback=evaluation)
+    assert len(stability.history) == 2
+    model.learn(20, callback=evaluation, reset_num_timesteps=False)
     assert len(stability.history) == 3
     assert stability.history[-1] == evaluation.last_mean_reward
 
@@ -48,6 +58,15 @@ def test_misuse_is_refused():
         StabilityCallback(window=1)
     with pytest.raises(ValueError, match=r"tolerance=1.5 must lie in \[0, 1\]"):
         StabilityCallback(tolerance=1.5)
-    model = PPO("MlpPolicy", make_vec_env("CartPole-v1"), n_steps=20, batch_size=20, n_epochs=1)
     with pytest.raises(ValueError, match="callback_after_eval"):
-        model.learn(20, callback=StabilityCallback())
+        ppo().learn(20, callback=StabilityCallback())
+
+
+@pytest.mark.parametrize("in_list", [False, True])
+def test_a_place_that_sees_improvements_only_is_refused(in_list):
+    stability = StabilityCallback()
+    evaluation = every_20_steps(callback_on_new_best=CallbackList([stability]) if in_list else stability)
+    with pytest.raises(ValueError, match="callback_after_eval"):
+        ppo().learn(20, callback=evaluation)
+    # The parent of a callback in a list is known at the first evaluation only.
+    assert evaluation.n_calls == (20 if in_list else 0)

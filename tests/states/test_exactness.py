@@ -89,13 +89,12 @@ def ready(env):
 def test_an_env_in_python_passes_and_is_left_as_it_was():
     env, twin = ready(Walk()), ready(Walk())
     found = self_check(env, n_steps=5)
-    assert found == (True, "", 10)
+    assert found == (True, "", 2 * 5 + 3 + 5)
     assert_same(play(env, actions(env, 5)), play(twin, actions(twin, 5)))
 
 
 def test_a_hidden_state_is_found_out():
     env = ready(StateWrapper(Hidden()))
-    advance(env, 3)
     found = self_check(env)
     assert not found.exact and found.reason == "after a restore the observation of step 1 differs"
     for _ in range(2):
@@ -149,9 +148,9 @@ def test_any_env_that_its_seed_decides_can_be_played_again():
 
 def test_the_first_save_of_a_class_pays_for_the_check():
     first, second = ready(StateWrapper(Walk())), ready(StateWrapper(Walk()))
-    assert first.get_state().steps == 16
+    assert first.get_state().steps == 2 * 8 + 3 + 8
     assert second.get_state().steps == 0
-    assert ready(StateWrapper(Monitor(Walk()))).get_state().steps == 16
+    assert ready(StateWrapper(Monitor(Walk()))).get_state().steps == 2 * 8 + 3 + 8
 
 
 def test_the_steps_of_a_check_are_nobodys_episode(tmp_path):
@@ -161,6 +160,71 @@ def test_the_steps_of_a_check_are_nobodys_episode(tmp_path):
     assert len(outcomes) == 4
     assert env.get_wrapper_attr("get_episode_lengths")() == [4]
     env.close()
+
+
+def test_a_reset_that_differs_is_found_out():
+    class Elsewhere(Walk):
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.position = float(np.random.default_rng().random())
+            return np.array([self.position]), {}
+
+    assert self_check(ready(Elsewhere())).reason == "after a restore the observation of the next reset differs"
+
+
+def test_noise_that_a_wrapper_keeps_to_itself_is_found_out():
+    class Noise(gym.Wrapper):
+        def __init__(self, env):
+            super().__init__(env)
+            rng = np.random.default_rng()
+            self._draw = lambda: rng.normal()
+
+        def step(self, action):
+            observation, *others = self.env.step(action)
+            return observation + self._draw(), *others
+
+    for wrapped in (Noise(Walk()), Noise(Monitor(Walk()))):
+        assert "observation of step 1 differs" in self_check(ready(wrapped)).reason
+
+
+def test_actions_of_the_check_are_those_of_the_outermost_wrapper():
+    class Named(gym.ActionWrapper):
+        action_space = spaces.MultiBinary(1)
+
+        def action(self, action):
+            return int(action[0])
+
+    assert self_check(ready(Named(Monitor(gym.make("CartPole-v1"))))).exact
+
+
+def test_an_env_that_refuses_random_actions_says_so_and_can_be_trusted_unseen():
+    class Strict(Walk):
+        def step(self, action):
+            assert action == 2, "illegal move"
+            return super().step(action)
+
+    env = ready(StateWrapper(Strict()))
+    with pytest.raises(ValueError, match="AssertionError: illegal move"):
+        env.get_state()
+    trusted = ready(StateWrapper(Strict(), check=False))
+    state = trusted.get_state()
+    first = play(trusted, [2, 2])
+    trusted.set_state(state)
+    assert_same(play(trusted, [2, 2]), first)
+
+
+def test_noise_that_was_reseeded_is_played_again_too():
+    register_adapter(Walk, REPLAY)
+    env, other = ready(StateWrapper(Walk())), ready(StateWrapper(Walk()))
+    env.set_state(env.get_state(), seed=7)
+    play(env, [1, 1])
+    env.np_random = np.random.default_rng(11)
+    play(env, [1])
+    later = env.get_state()
+    first = play(env, [1, 2, 0])
+    other.set_state(later)
+    np.testing.assert_array_equal(other.unwrapped.position, later.observation[0])
+    assert_same(play(other, [1, 2, 0]), first)
 
 
 def test_what_cannot_be_saved_is_named():

@@ -5,11 +5,17 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.wrappers import FrameStackObservation, RecordEpisodeStatistics, TimeAwareObservation
+from gymnasium.wrappers import (
+    FrameStackObservation,
+    NormalizeObservation,
+    RecordEpisodeStatistics,
+    RecordVideo,
+    TimeAwareObservation,
+)
 from stable_baselines3.common.atari_wrappers import AtariWrapper, MaxAndSkipEnv
 from stable_baselines3.common.monitor import Monitor
 
-from sb3_budget.states import StateWrapper
+from sb3_budget.states import StateWrapper, save_state
 from tests.states.families import actions, advance, assert_same, make, play
 
 WRAPPERS = {
@@ -42,7 +48,7 @@ def test_the_record_of_an_episode_goes_on_or_begins_anew(keep_time):
     play(env, actions(env, 5))
     state = env.get_state()
     env.reset()
-    env.set_state(state, keep_time=keep_time)
+    env.set_state(state, keep_time=keep_time, keep_records=keep_time)
     for action in actions(env, 20):
         *_, truncated, info = env.step(action)
         if truncated:
@@ -99,3 +105,42 @@ def test_the_wrapper_knows_the_last_observation():
     env.reset()
     env.set_state(state).observation[:] = 7.0
     np.testing.assert_array_equal(env.get_state().observation, last)
+
+
+def test_how_a_wrapper_is_set_up_and_what_it_has_learnt_are_no_state():
+    def make_env(limit):
+        return StateWrapper(NormalizeObservation(gym.make("Pendulum-v1", max_episode_steps=limit)))
+
+    env, other = make_env(30), make_env(50)
+    env.reset(seed=0)
+    other.reset(seed=1)
+    play(other, actions(other, 20))
+    state = env.get_state()
+    seen = other.env.obs_rms.count
+    other.set_state(state)
+    assert other.env.obs_rms.count == seen
+    other.reset()
+    assert len(play(other, actions(other, 100))) == 50
+
+
+def test_videos_are_left_alone(tmp_path):
+    pytest.importorskip("moviepy")
+
+    def make_env(folder):
+        env = gym.make("CartPole-v1", render_mode="rgb_array")
+        return StateWrapper(RecordVideo(env, str(tmp_path / folder), episode_trigger=lambda number: False))
+
+    env, other = make_env("a"), make_env("b")
+    env.reset(seed=0)
+    other.reset(seed=1)
+    state = env.get_state()
+    assert state.n_bytes < 5_000
+    other.set_state(state)
+    assert other.env.video_folder.endswith("b")
+
+
+def test_it_must_be_outermost():
+    env = FrameStackObservation(StateWrapper(gym.make("Pendulum-v1")), 2)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="must be the outermost wrapper, but FrameStackObservation is around it"):
+        save_state(env)

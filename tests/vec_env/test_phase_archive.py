@@ -61,7 +61,7 @@ def test_a_block_without_states_is_stood_for_by_the_one_before_it():
     assert archive.draw(rng) == (0, None)
     archive.keep(10, state(1), rng)
     phase, start = archive.draw(rng)
-    assert (phase, start.id, start.snapshot.observation) == (10, "block 1", 1)
+    assert (phase, start.id, start.snapshot.observation) == (10, ("block", 1, 0), 1)
 
 
 def snapshots(n_envs=8, enabled=True, **kwargs):
@@ -82,10 +82,10 @@ def test_slots_begin_in_all_blocks_and_end_with_the_horizon():
     venv.reset()
     ends = walk(venv, 900)
     later = [end for end in ends if end["start_id"] is not None]
-    assert {end["start_id"] for end in later} == {"block 1", "block 2", "block 3"}
+    assert {end["start_id"][:2] for end in later} == {("block", 1), ("block", 2), ("block", 3)}
     for end in later:
         assert end["reason"] == "time_limit"
-        assert end["length"] == 200 - 50 * int(end["start_id"][-1])
+        assert end["length"] == 200 - 50 * end["start_id"][1]
     assert (venv.phases < 200).all() and (venv.phases >= venv.ages).all()
     assert (venv._archive.counts[1:] > 0).all()
 

@@ -104,8 +104,8 @@ def test_steps_that_states_cost_are_in_the_ledger(monkeypatch):
         venv.step(np.zeros(2, dtype=int))
     (state,) = venv.get_states([0])
     checked = venv.ledger.verification_steps
-    # Two times 8 steps, and 4 that were played again before the second and after it.
-    assert checked == state.steps == 2 * 8 + 2 * 4
+    # Twice 8 steps and 3 elsewhere; 4 + 8 played again to where 8 are repeated, and 4 to where it began.
+    assert checked == state.steps == (2 * 8 + 3) + (4 + 8) + 8 + 4
     venv.set_start_sampler(lambda slot: Start("again", snapshot=state))
     venv.request_stop(1)
     obs, *_ = venv.step(np.zeros(2, dtype=int))

@@ -10,7 +10,7 @@ import pytest
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
-from sb3_budget import SpareResetEnv, StaggeredResetVecEnv, Start
+from sb3_budget import EpisodeControlVecEnv, SpareResetEnv, StaggeredResetVecEnv, Start
 
 
 class Slow(gym.Env):
@@ -79,7 +79,7 @@ def test_reset_returns_the_state_that_steps_go_on_from():
     env.close()
 
 
-def test_a_seed_decides_all_later_episodes():
+def test_the_seed_of_the_first_reset_decides_all_later_episodes():
     def starts(seed: int) -> list[float]:
         env, _ = copies(n_spare=2)
         found = [env.reset(seed=seed)[0][0], *(env.reset()[0][0] for _ in range(5))]
@@ -90,6 +90,45 @@ def test_a_seed_decides_all_later_episodes():
     assert starts(5) == starts(5)
     assert len(set(starts(5))) == 12
     assert set(starts(5)).isdisjoint(starts(7))
+
+
+def test_a_later_seed_costs_no_reset_of_the_spares():
+    env, (first, spare) = copies()
+    env.reset(seed=0)
+    for seed in (11, 0):
+        env.reset(seed=seed)
+    env.close()
+    assert first.seeds == [0, 11, 0]
+    assert len(spare.seeds) == 1 and spare.seeds[0] is not None
+
+
+def test_a_later_seed_repeats_its_start_and_the_first_one_decides_what_follows():
+    def starts(first_seed: int) -> list[float]:
+        env, _ = copies()
+        env.reset(seed=first_seed)
+        found = [env.reset(seed=11)[0][0], env.reset()[0][0], env.reset(seed=11)[0][0]]
+        env.close()
+        return found
+
+    one, other = starts(1), starts(2)
+    assert one == starts(1)
+    assert one[0] == one[2] == other[0] == other[2]
+    assert len({one[0], one[1], other[1]}) == 3
+
+
+@pytest.mark.parametrize("seed", [0, None])
+def test_slots_that_start_from_the_same_seed_have_different_later_episodes(seed):
+    venv = EpisodeControlVecEnv(make_vec_env(lambda: SpareResetEnv(Slow), n_envs=2, seed=seed))
+    venv.set_start_sampler(lambda slot: Start(id="same", seed=11))
+    obs = venv.reset()
+    assert obs[0] == obs[1]
+    venv.set_start_sampler(None)
+    later = []
+    for _ in range(16):
+        obs, _, dones, _ = venv.step(np.zeros(2, dtype=int))
+        later.extend(obs[dones].ravel())
+    assert len(later) == len(set(later)) == 8
+    venv.close()
 
 
 def test_options_reach_the_present_copy_and_leave_the_spare_alone():
