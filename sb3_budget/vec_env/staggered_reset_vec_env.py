@@ -337,7 +337,8 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
             elif self.num_envs > 1 and self.mode == "jitter" and begun > 0:
                 shortest = max(1, int((1.0 - self.jitter_fraction) * self.horizon))
                 self._limit(slot, int(self._budget_rng.integers(shortest, self.horizon + 1)), "jitter")
-            if length < self.horizon:
+            # A phase of a snapshot lies within the horizon, also where the environment's own limit is longer.
+            if length < self.horizon or self._archive is not None:
                 self._limit(slot, int(length), "horizon")
             self._pending_offsets[slot] = 0
             self._episodes_begun[slot] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
@@ -134,6 +135,57 @@ def test_with_equal_seeds_runs_are_equal():
     np.testing.assert_array_equal(run(), run())
 
 
+def test_a_horizon_below_the_time_limit_bounds_every_episode():
+    venv = snapshots(horizon=100)
+    venv.reset()
+    ends = walk(venv, 400)
+    assert all(end["length"] <= 100 for end in ends)
+    assert (venv.phases < 100).all()
+
+
+def test_a_second_training_begins_in_snapshots_at_once_and_warns_of_nothing():
+    venv = snapshots(block_weights=[0, 0, 0, 1])
+    venv.reset()
+    walk(venv, 300)
+    venv.reset()
+    assert (venv.phases == 150).all()
+    walk(venv, 120)
+
+
+def test_one_slot_has_use_for_snapshots():
+    venv = snapshots(n_envs=1)
+    venv.reset()
+    walk(venv, 700)
+    assert (venv._archive.counts[1:] > 0).all()
+
+
+def test_what_cannot_be_saved_is_refused_at_the_first_reset():
+    class Opaque(gym.Wrapper):
+        def __init__(self, env):
+            super().__init__(env)
+            self.generator = (n for n in range(3))
+
+    base = make_vec_env("Pendulum-v1", 2, seed=0, wrapper_class=Opaque)
+    with pytest.raises(ValueError, match="wrapper Opaque cannot be saved"):
+        StaggeredResetVecEnv(base, mode="snapshot", n_blocks=4).reset()
+
+
+@pytest.mark.parametrize("other", [{"group_reset": True}, {"reassign_every": 2}, {"horizon_budget": "discount"}])
+def test_other_rules_for_starts_and_ends_do_not_go_with_snapshots(other):
+    with pytest.raises(ValueError, match="would undo that"):
+        snapshots(**other)
+
+
+def test_callbacks_that_do_not_fit_the_mode_are_refused_before_training():
+    model = PPO("MlpPolicy", snapshots(), n_steps=25, batch_size=200, n_epochs=1, device="cpu")
+    with pytest.raises(ValueError, match="mode='snapshot' of the wrapper give block_weights"):
+        model.learn(200, callback=StaggeredResetCallback(n_blocks=lambda progress: 4))
+    other = StaggeredResetVecEnv(make_vec_env("Pendulum-v1", 8, seed=0))
+    model = PPO("MlpPolicy", other, n_steps=25, batch_size=200, n_epochs=1, device="cpu")
+    with pytest.raises(ValueError, match="mode='first_episode' of the wrapper give n_blocks"):
+        model.learn(200, callback=StaggeredResetCallback(block_weights=lambda progress: [1, 1]))
+
+
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="snapshots_per_block=0 must be at least 1"):
         snapshots(snapshots_per_block=0)
@@ -141,6 +193,8 @@ def test_bad_input_is_refused():
         snapshots(block_weights=[0, 0, 0, 0])
     with pytest.raises(ValueError, match=r"n_blocks=1 must lie between 2 and the horizon of 200 steps for snapshots"):
         StaggeredResetVecEnv(make_vec_env("Pendulum-v1", 2), mode="snapshot", n_blocks=1)
+    with pytest.raises(ValueError, match="needs at least 2 blocks, but n_steps=200 covers the horizon"):
+        StaggeredResetVecEnv(make_vec_env("Pendulum-v1", 2), mode="snapshot", n_steps=200)
     venv = snapshots()
     with pytest.raises(ValueError, match="n_blocks=5 cannot replace the 4 blocks of the snapshots"):
         venv.reassign_blocks(5)
