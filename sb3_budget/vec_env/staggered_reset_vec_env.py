@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from sb3_budget.core import staggering
-from sb3_budget.vec_env.diagnosis import StaggerDiagnosis
+from sb3_budget.vec_env.diagnosis import StaggerDiagnosis, measured_advice, static_advice
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.episode_lengths import EpisodeLengths, LengthRule
 from sb3_budget.vec_env.horizon import find_horizon
@@ -27,8 +27,6 @@ from sb3_budget.vec_env.warmup import WarmupActions, parse_warmup_actions, warm_
 PHASE_BINS = 20
 #: Number of steps that coverage and entropy look back at most.
 PHASE_STEPS = 2048
-#: Share of first episodes ending by themselves from which on staggering is reported to be idle.
-DISPERSED_SHARE = 0.75
 
 
 class StaggeredResetVecEnv(EpisodeControlVecEnv):
@@ -382,19 +380,11 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
 
     def _static_advice(self, n_steps: int | None = None) -> list[str]:
         assert self.horizon is not None
-        n_steps = n_steps or self.n_steps
-        advice = []
-        if self.num_envs == 1 and self._horizon_budget == "full" and self.mode != "snapshot":
-            advice.append("there is one slot, and staggering shifts slots against each other")
-        if n_steps is not None and n_steps >= self.horizon:
-            advice.append(f"a rollout of {n_steps} steps covers the horizon of {self.horizon} steps by itself")
-        return advice
+        lone = self.num_envs == 1 and self._horizon_budget == "full" and self.mode != "snapshot"
+        return static_advice(lone, n_steps or self.n_steps, self.horizon)
 
     def _measured_advice(self) -> list[str]:
-        share = self._early_end_ratio()
-        if self._settled and share >= DISPERSED_SHARE:
-            return [f"{share:.0%} of the first episodes ended by themselves before their offset could shift them"]
-        return []
+        return measured_advice(self._early_end_ratio()) if self._settled else []
 
     def warn_once(self, reasons: Sequence[str]) -> None:
         """
