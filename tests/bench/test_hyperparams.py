@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from torch import nn
 
@@ -8,6 +10,8 @@ from sb3_budget.bench.literals import literal
 from sb3_budget.bench.settings import ppo_arguments
 
 pytest.importorskip("yaml")
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "hyperparams"
 
 ZOO = """
 HalfCheetah-v5:
@@ -94,3 +98,11 @@ def test_literals_run_no_code(text):
 
 def test_literals_nest():
     assert literal("dict(a=[1, (-2.5, None)], b={'c': True})", {"dict": dict}) == {"a": [1, (-2.5, None)], "b": {"c": True}}
+
+
+@pytest.mark.parametrize("name", ["one_env", "many_envs"])
+def test_the_files_among_the_examples_can_be_read(name):
+    settings = read_hyperparams(str(EXAMPLES / f"{name}.yml"), "HalfCheetah-v5")[0]
+    arguments = ppo_arguments(settings.ppo)
+    assert settings.n_envs * arguments["n_steps"] % arguments["batch_size"] == 0
+    assert arguments["policy_kwargs"]["activation_fn"] is nn.ReLU
