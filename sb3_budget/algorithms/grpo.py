@@ -20,7 +20,8 @@ from sb3_budget.policies.ensemble_actor_critic import (
     EnsembleMultiInputActorCriticPolicy,
 )
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
-from sb3_budget.vec_env.group_starts import GroupStarts, StartRule
+from sb3_budget.vec_env.group_starts import GroupStarts, StartRule, seeded_start
+from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
 
 class GRPO(PPO):
@@ -46,7 +47,8 @@ class GRPO(PPO):
     :param group_size: Slots per group. 1 is PPO.
     :param advantage: ``"residual"`` (default): the generalised advantage, less a fitted share of its mean over the
         other members at the same step of the same episode. ``"gae"``: normalised within each group.
-    :param start_rule: ``(group, episode, rng) -> Start``, for starts other than by seed: options, snapshots, levels.
+    :param start_rule: ``(group, episode, rng) -> Start``, for starts other than by seed: options, snapshots, levels. It is
+        saved with the model, and so must not hold what cannot be pickled.
     :param rollout_buffer_kwargs: Keyword arguments of :class:`~sb3_budget.SelectiveRolloutBuffer`, e.g. ``early_weight``.
     :param kwargs: Further keyword arguments of PPO.
     :raises ValueError: if the number of slots does not fit, the environment cannot be wrapped where it must, or, when
@@ -75,6 +77,9 @@ class GRPO(PPO):
         _init_setup_model: bool = True,
         **kwargs: Any,
     ):
+        given = {"group_size", "advantage"}.intersection(rollout_buffer_kwargs or {})
+        if given:
+            raise ValueError(f"{' and '.join(sorted(given))} of the buffer are arguments of GRPO itself")
         if rollout_buffer_class is not None and not issubclass(rollout_buffer_class, GroupBufferMixin):
             raise ValueError(
                 f"rollout_buffer_class={rollout_buffer_class.__name__} knows no groups: use GroupRolloutBuffer or a subclass"
@@ -85,34 +90,57 @@ class GRPO(PPO):
         self._starts: GroupStarts | None = None
         super().__init__(policy, env, *args, **{**kwargs, "_init_setup_model": False})
         self.rollout_buffer_class = rollout_buffer_class
-        self.rollout_buffer_kwargs = {
-            **(rollout_buffer_kwargs or {}),
-            "group_size": group_size,
-            "advantage": advantage,
-        }
+        self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
         if _init_setup_model:
+            self._require_groups()
             self._setup_model()
+
+    def _require_groups(self) -> None:
+        if self.n_envs % self.group_size:
+            raise ValueError(f"n_envs={self.n_envs} must be a multiple of group_size={self.group_size}")
 
     @staticmethod
     def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        if isinstance(env, VecEnv):
-            if unwrap_vec_wrapper(env, EpisodeControlVecEnv) is None:
-                if isinstance(env, VecEnvWrapper):
-                    raise ValueError(
-                        "GRPO decides where episodes start, which EpisodeControlVecEnv does directly on the base VecEnv: "
-                        f"write {type(env).__name__}(EpisodeControlVecEnv(venv))"
-                    )
-                env = EpisodeControlVecEnv(env)
-            return PPO._wrap_env(env, verbose, monitor_wrapper)
-        wrapped = PPO._wrap_env(env, verbose, monitor_wrapper)
-        base = wrapped.unwrapped
-        assert isinstance(base, DummyVecEnv)
-        return PPO._wrap_env(EpisodeControlVecEnv(base), verbose, monitor_wrapper)
+        if not isinstance(env, VecEnv):
+            base = PPO._wrap_env(env, verbose, monitor_wrapper).unwrapped
+            assert isinstance(base, DummyVecEnv)
+            env = base
+        control = unwrap_vec_wrapper(env, EpisodeControlVecEnv)
+        if control is None and isinstance(env, VecEnvWrapper):
+            raise ValueError(
+                "GRPO decides where episodes start, which EpisodeControlVecEnv does directly on the base VecEnv: write "
+                f"{type(env).__name__}(EpisodeControlVecEnv(venv))"
+            )
+        if isinstance(control, StaggeredResetVecEnv):
+            raise ValueError(
+                "Members of a group begin together, and StaggeredResetVecEnv shifts slots: use EpisodeControlVecEnv"
+            )
+        if control is not None and not control.enabled:
+            raise ValueError("GRPO decides where episodes start, but its EpisodeControlVecEnv has enabled=False")
+        return PPO._wrap_env(env if control is not None else EpisodeControlVecEnv(env), verbose, monitor_wrapper)
+
+    def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
+        super().set_env(env, force_reset)
+        if self.seed is not None:
+            self._control.seed_noise(self.seed)
+
+    @property
+    def _control(self) -> EpisodeControlVecEnv:
+        control = unwrap_vec_wrapper(self.env, EpisodeControlVecEnv)  # type: ignore[arg-type]  # there is an env
+        assert control is not None
+        return control
 
     def _setup_model(self) -> None:
         if self.rollout_buffer_class is None:
             is_dict = isinstance(self.observation_space, spaces.Dict)
             self.rollout_buffer_class = GroupDictRolloutBuffer if is_dict else GroupRolloutBuffer
+        # A model that is loaded with one env, to watch it, trains no groups.
+        group_size = 1 if self.n_envs % self.group_size else self.group_size
+        self.rollout_buffer_kwargs = {
+            **self.rollout_buffer_kwargs,
+            "group_size": group_size,
+            "advantage": self.advantage,
+        }
         super()._setup_model()
         self.rollout_buffer.seed(self.seed)
 
@@ -124,20 +152,37 @@ class GRPO(PPO):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        control = unwrap_vec_wrapper(self.env, EpisodeControlVecEnv)  # type: ignore[arg-type]  # there is an env
-        assert control is not None
-        if self._starts is None:
-            seed = int(np.random.default_rng().integers(2**31)) if self.seed is None else self.seed
-            self._starts = GroupStarts(self.n_envs, self.group_size, seed, self.start_rule)
-        control.set_start_sampler(self._starts, owner="GRPO")
+        self._require_groups()
+        if self._control.episodic_lives:
+            raise ValueError(
+                "A start begins a whole game, so that with EpisodicLifeEnv no second life is ever played: make the env with "
+                "wrapper_kwargs={'terminal_on_life_loss': False}"
+            )
+        starts = self._prepare_starts()
         resets = reset_num_timesteps or self._last_obs is None
         if resets:
-            self._starts.align()
-            self.rollout_buffer.align()
+            starts.align()
         prepared = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
         if resets:
             self._require_equal_starts()
+        # From the source: a callback that ends a training leaves an end that the buffer has not seen.
+        begin = np.asarray(self._last_episode_starts, dtype=np.int64)
+        self.rollout_buffer.continue_from(starts.episodes - 1 - begin, self._control.ages - 1)
         return prepared
+
+    def _prepare_starts(self) -> GroupStarts:
+        """The sampler of this training: the last one, or one that goes on from it where groups or rule are others now."""
+        old, rule = self._starts, self.start_rule or seeded_start
+        if old is None or (len(old.episodes), old.group_size, old.rule) != (self.n_envs, self.group_size, rule):
+            seed = int(np.random.default_rng().integers(2**31)) if self.seed is None else self.seed
+            first = 0 if old is None else int(old.episodes.max())
+            self._starts = GroupStarts(self.n_envs, self.group_size, seed if old is None else old.seed, rule, first)
+            if old is not None:
+                # Slots that are in the middle of an episode meet again at the next reset.
+                self._last_obs = None
+        assert self._starts is not None
+        self._control.set_start_sampler(self._starts, owner="GRPO")
+        return self._starts
 
     def _require_equal_starts(self) -> None:
         """Once, at the first observations: an environment that does not honour seeds makes groups of strangers."""
@@ -146,6 +191,7 @@ class GRPO(PPO):
             values = np.asarray(first)
             members = values.reshape(-1, self.group_size, *values.shape[1:])
             if not (members == members[:, :1]).all():
+                self._last_obs = None
                 raise ValueError(
                     "Members of a group do not begin in the same observation: the environment does not honour "
                     "reset(seed=...), or the start_rule's options. Seed everything that reset() draws from "

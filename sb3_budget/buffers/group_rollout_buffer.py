@@ -69,10 +69,14 @@ class GroupBufferMixin(SelectiveBufferMixin):
         self.episodes: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
         self.times: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
 
-    def align(self) -> None:
-        """Before a reset of all slots: episodes that begin together have one number."""
-        if self._episode is not None:
-            self._episode[:] = self._episode.max()
+    def continue_from(self, episodes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
+        """
+        Say where the slots stand, before rows are added.
+
+        :param episodes: Number of each slot's present episode, shape (n_envs,); one less where the next row begins one.
+        :param times: Steps in it before the one of the next row, shape (n_envs,).
+        """
+        self._episode, self._time = episodes.copy(), times.copy()
 
     def add(self, obs: Any, action: np.ndarray, reward: np.ndarray, episode_start: np.ndarray, *args: Any) -> None:
         started = np.asarray(episode_start, dtype=bool)

@@ -296,11 +296,12 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._start_ids[slot] = start.id
         if start.horizon is not None:
             self._limit(slot, start.horizon, "horizon")
-        if start.seed is not None:
-            self._reset_slots(obs, [slot], seed=start.seed)
-            self._renew_noise(slot)
-        elif start.options is not None:
-            self._reset_slots(obs, [slot], options=start.options)
+        given = {"seed": start.seed, "options": start.options}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given:
+            self._reset_slots(obs, [slot], **given)
+            if start.seed is not None:
+                self._renew_noise(slot)
         elif start.snapshot is not None:
             seed = int(self._budget_rng.integers(2**31)) if start.reseed else None
             restored = slot_states.set_state(self.venv, slot, start.snapshot, start.keep_time, seed)
@@ -311,6 +312,19 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         else:
             return
         self.ledger.resets += 1
+
+    def seed_noise(self, seed: int) -> None:
+        """
+        Seed what slots draw after a start with a seed, and nothing of the environments.
+
+        :param seed: The seed.
+        """
+        self._budget_rng = np.random.default_rng(seed)
+
+    @property
+    def episodic_lives(self) -> bool:
+        """Whether an episode is one life of a game."""
+        return self._episodic_lives
 
     def _renew_noise(self, slot: int) -> None:
         """Later noise and resets are the slot's own. Gymnasium's wrappers hand ``np_random`` down to the environment."""

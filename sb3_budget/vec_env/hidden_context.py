@@ -6,9 +6,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
-#: Attributes of environments written in Python, by what is varied.
-ATTRIBUTES = {"gravity": ("g", "gravity"), "mass": ("m", "masspole", "masscart"), "length": ("l", "length")}
+#: Attributes of Pendulum, by what is varied.
+ATTRIBUTES = {"gravity": "g", "mass": "m", "length": "l"}
 Range = tuple[float, float]
 
 
@@ -18,7 +19,7 @@ class HiddenContextWrapper(gym.Wrapper):
     seed of a start decides them, and nothing that the policy sees tells them. Domain randomisation, in other words.
 
     Factors multiply what the environment was made with. In MuJoCo ``mass`` scales masses and inertias of all bodies,
-    ``friction`` that of all geoms, ``gravity`` the gravity; in classic control the attributes of that meaning.
+    ``friction`` that of all geoms, ``gravity`` the gravity; for Pendulum there are ``gravity``, ``mass`` and ``length``.
 
     :param env: The environment.
     :param reward_offset: Range of a number that is added to every reward.
@@ -26,7 +27,7 @@ class HiddenContextWrapper(gym.Wrapper):
     :param gravity: Range of a factor.
     :param mass: Range of a factor.
     :param friction: Range of a factor, MuJoCo only.
-    :param length: Range of a factor, classic control only.
+    :param length: Range of a factor, Pendulum only.
     :raises ValueError: if a range is upside down, or the environment has no such parameter.
     """
 
@@ -63,7 +64,8 @@ class HiddenContextWrapper(gym.Wrapper):
             }
             found: dict[str, Any] = {place: np.array(values) for place, values in places.get(name, {}).items()}
         else:
-            found = {place: getattr(unwrapped, place) for place in ATTRIBUTES.get(name, ()) if hasattr(unwrapped, place)}
+            place = ATTRIBUTES.get(name, "")
+            found = {place: getattr(unwrapped, place)} if isinstance(unwrapped, PendulumEnv) and place else {}
         if not found:
             raise ValueError(f"{type(unwrapped).__name__} has no {name} that could be varied")
         return found
@@ -79,6 +81,9 @@ class HiddenContextWrapper(gym.Wrapper):
                 target[:] = factor * default
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        # Some observations read the model: the first of an episode must not tell of the last one's.
+        for name in self._factors:
+            self._set(name, 1.0)
         observation, info = self.env.reset(seed=seed, options=options)
         rng = self.env.unwrapped.np_random
         self.offset, self.scale = rng.uniform(*self._reward_offset), rng.uniform(*self._reward_scale)

@@ -12,8 +12,8 @@ class Start(NamedTuple):
     """
     One way to begin an episode.
 
-    At most one of ``seed``, ``options`` and ``snapshot`` is set; with none, the start is the environment's own
-    reset under a name.
+    ``seed`` and ``options`` may be given together, ``snapshot`` only by itself; with none, the start is the environment's
+    own reset under a name.
 
     :param id: Name of the start. It is reported as ``info["sb3_budget"]["start_id"]`` when the episode ends.
     :param seed: Passed to ``env.reset(seed=...)``. The slot's generator is re-seeded afterwards, so that the
@@ -48,9 +48,11 @@ def check_start(start: Start) -> None:
     """
     if not isinstance(start, Start):
         raise ValueError(f"A start sampler must return a Start or None, not {type(start).__name__}")
-    given = [name for name in ("seed", "options", "snapshot") if getattr(start, name) is not None]
-    if len(given) > 1:
-        raise ValueError(f"Start {start.id!r} has {' and '.join(given)}: give one of them")
+    given = [name for name in ("seed", "options") if getattr(start, name) is not None]
+    if start.snapshot is not None and given:
+        raise ValueError(
+            f"Start {start.id!r} has a snapshot, which is a whole state, and {' and '.join(given)}: give one of them"
+        )
     if start.snapshot is None and not (start.keep_time and start.reseed):
         raise ValueError(f"Start {start.id!r} has keep_time or reseed, which only say how a snapshot goes on, and no snapshot")
     if start.snapshot is not None and not isinstance(start.snapshot, State):

@@ -9,8 +9,8 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, StopTrainingOnMaxEpisodes
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
 
 from sb3_budget import (
@@ -20,6 +20,7 @@ from sb3_budget import (
     GroupDictRolloutBuffer,
     GroupRolloutBuffer,
     SelectiveRolloutCallback,
+    StaggeredResetVecEnv,
     Start,
     ThreadVecEnv,
 )
@@ -93,14 +94,7 @@ def test_a_group_of_one_is_ppo():
 def test_members_begin_alike_in_every_episode_however_long_they_are():
     recorder = Recorder()
     GRPO("MlpPolicy", contexts(8), group_size=4, **SMALL).learn(2048, callback=recorder)
-    starts: dict[tuple[int, int], set] = {}
-    for rollout in recorder.rollouts:
-        for row, slot in np.argwhere(rollout["episode_starts"] > 0):
-            place = (int(slot) // 4, int(rollout["episodes"][row, slot]))
-            starts.setdefault(place, set()).add(rollout["observations"][row, slot].tobytes())
-            assert rollout["times"][row, slot] == 0
-    assert all(len(observations) == 1 for observations in starts.values())
-    assert len(set.union(*starts.values())) == len(starts) > 20
+    assert_one_start_per_episode(recorder.rollouts, group_size=4)
     assert {group for group, _ in recorder.starts} == {0, 1}
 
 
@@ -120,17 +114,6 @@ def test_the_coefficient_and_the_peers_are_logged():
     logged = recorder.logs[-1]
     assert logged["budget/group_coefficient"] > 0.5
     assert 0.5 < logged["budget/group_peers"] <= 3.0
-
-
-def test_constant_rewards_are_no_reason_to_learn():
-    class Constant(Context):
-        def step(self, action):
-            return (*super().step(action)[:1], 1.0, *super().step(action)[2:])
-
-    model = GRPO("MlpPolicy", make_vec_env(Constant, 4, seed=0), group_size=4, advantage="gae", **SMALL)
-    model.learn(128)
-    assert np.isfinite(model.rollout_buffer.advantages).all()
-    assert np.isfinite(parameters(model)).all()
 
 
 @pytest.mark.parametrize("vec_env_cls", [SubprocVecEnv, ThreadVecEnv])
@@ -171,22 +154,73 @@ def test_a_second_training_puts_members_together_again():
     assert (recorder.rollouts[0]["observations"][0] == recorder.rollouts[0]["observations"][0, 0]).all()
 
 
-def test_starts_may_follow_a_rule():
-    class Levels(Context):
-        def reset(self, *, seed=None, options=None):
-            _, info = super().reset(seed=seed)
-            if options:
-                self.place = options["place"]
-            return self._observe(), info
+class Levels(Context):
+    """Options say where an episode begins, and the seed what nobody sees."""
+
+    def reset(self, *, seed=None, options=None):
+        _, info = super().reset(seed=seed)
+        if options:
+            self.place = options["place"]
+        return self._observe(), info
+
+    def step(self, action):
+        *outcome, info = super().step(action)
+        return (*outcome, {**info, "offset": self.offset})
+
+
+def test_starts_may_follow_a_rule_and_share_what_their_seed_decides():
+    asked = []
 
     def rule(group, episode, rng):
+        asked.append((group, episode))
         return Start(f"level {group}", options={"place": 0.1 * group})
 
-    recorder = Recorder()
+    recorder, offsets = Recorder(), {}
+
+    class Offsets(BaseCallback):
+        def _on_step(self):
+            buffer = self.model.rollout_buffer
+            for slot, info in enumerate(self.locals["infos"]):
+                # The episode of the row that is being written: its number so far, and one more where it begins.
+                episode = int(buffer._episode[slot] + self.model._last_episode_starts[slot])
+                offsets.setdefault((slot // 2, episode), set()).add(info["offset"])
+            return True
+
     model = GRPO("MlpPolicy", make_vec_env(Levels, 4, seed=0), group_size=2, start_rule=rule, **SMALL)
-    model.learn(256, callback=recorder)
+    model.learn(1024, callback=[recorder, Offsets()])
     assert set(recorder.starts) == {"level 0", "level 1"}
     np.testing.assert_allclose(recorder.rollouts[0]["observations"][0, :, 0], [0.0, 0.0, 0.1, 0.1])
+    assert len(offsets) > 20 and all(len(found) == 1 for found in offsets.values())
+    assert len(set.union(*offsets.values())) == len(offsets)
+    assert len(asked) == len(set(asked))
+
+
+def test_a_rule_that_changes_its_mind_gives_all_members_one_start():
+    counter = iter(range(10**6))
+    recorder = Recorder()
+    model = GRPO("MlpPolicy", contexts(4), group_size=4, start_rule=lambda g, e, rng: Start(e, seed=next(counter)), **SMALL)
+    model.learn(1024, callback=recorder)
+    assert_one_start_per_episode(recorder.rollouts, group_size=4)
+
+
+def assert_one_start_per_episode(rollouts, group_size):
+    starts: dict[tuple[int, int], set] = {}
+    for rollout in rollouts:
+        for row, slot in np.argwhere(rollout["episode_starts"] > 0):
+            place = (int(slot) // group_size, int(rollout["episodes"][row, slot]))
+            starts.setdefault(place, set()).add(rollout["observations"][row, slot].tobytes())
+            assert rollout["times"][row, slot] == 0
+    assert all(len(observations) == 1 for observations in starts.values())
+    assert len(set.union(*starts.values())) == len(starts) > 10
+
+
+def test_after_a_callback_has_ended_a_training_rows_still_find_their_episode():
+    recorder = Recorder()
+    model = GRPO("MlpPolicy", contexts(4), group_size=4, **SMALL)
+    model.learn(10**5, callback=[recorder, StopTrainingOnMaxEpisodes(7)])
+    for _ in range(3):
+        model.learn(256, callback=recorder, reset_num_timesteps=False)
+    assert_one_start_per_episode(recorder.rollouts, group_size=4)
 
 
 def test_it_works_under_normalisation_with_a_gate_and_an_ensemble():
@@ -218,6 +252,64 @@ def test_a_single_env_is_wrapped():
     assert isinstance(model.get_env(), EpisodeControlVecEnv)
 
 
+def test_a_loaded_model_can_have_other_groups_or_none(tmp_path):
+    GRPO("MlpPolicy", contexts(4), group_size=2, **SMALL).learn(128).save(tmp_path / "model")
+    recorder = Recorder()
+    wider = GRPO.load(tmp_path / "model", env=contexts(8), group_size=4)
+    wider.learn(256, callback=recorder, reset_num_timesteps=False)
+    assert wider.rollout_buffer.group_size == 4
+    first = recorder.rollouts[0]["observations"][0].reshape(2, 4, -1)
+    assert (first == first[:, :1]).all()
+    assert GRPO.load(tmp_path / "model", env=contexts(4), advantage="gae").rollout_buffer.advantage == "gae"
+    watching = GRPO.load(tmp_path / "model", env=contexts(1))
+    assert watching.predict(watching.get_env().reset())[0].shape == (1,)
+    with pytest.raises(ValueError, match="n_envs=1 must be a multiple of group_size=2"):
+        watching.learn(32)
+
+
+def test_a_new_env_is_seeded_with_the_model():
+    def run():
+        model = GRPO("MlpPolicy", contexts(4), group_size=2, **SMALL)
+        model.set_env(contexts(4))
+        return parameters(model.learn(256))
+
+    np.testing.assert_array_equal(run(), run())
+
+
+def test_evaluation_in_the_same_wrappers():
+    venv = VecNormalize(EpisodeControlVecEnv(contexts(4)))
+    evaluation = VecNormalize(EpisodeControlVecEnv(contexts(1), enabled=False), training=False)
+    callback = EvalCallback(evaluation, eval_freq=32, n_eval_episodes=2, verbose=0)
+    GRPO("MlpPolicy", venv, group_size=2, **SMALL).learn(256, callback=callback)
+    assert np.isfinite(callback.last_mean_reward)
+
+
+class Picture(Context):
+    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def _observe(self):
+        return np.full((36, 36, 1), int(100 + 100 * self.place), dtype=np.uint8)
+
+    def step(self, action):
+        return super().step(int(action[0]))
+
+
+def test_images_and_several_discrete_actions():
+    arguments = {**SMALL, "policy_kwargs": {"net_arch": [4], "features_extractor_kwargs": {"features_dim": 8}}}
+    model = GRPO("CnnPolicy", make_vec_env(Picture, 4, seed=0), group_size=2, **arguments).learn(128)
+    assert np.isfinite(parameters(model)).all()
+
+
+def test_games_of_one_life_are_refused():
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    venv = make_atari_env("ALE/Breakout-v5", n_envs=2, env_kwargs={"frameskip": 1})
+    model = GRPO("CnnPolicy", venv, group_size=2, **{**SMALL, "policy_kwargs": None})
+    with pytest.raises(ValueError, match="no second life is ever played"):
+        model.learn(64)
+
+
 def test_misuse_is_refused():
     with pytest.raises(ValueError, match="n_envs=6 must be a multiple of group_size=4"):
         GRPO("MlpPolicy", contexts(6), **SMALL)
@@ -228,7 +320,14 @@ def test_misuse_is_refused():
     with pytest.raises(ValueError, match="advantage='outcome' is not one of 'residual', 'gae'"):
         GRPO("MlpPolicy", contexts(4), advantage="outcome", **SMALL)
     model = GRPO("MlpPolicy", contexts(4, seeded=False), **SMALL)
-    with pytest.raises(ValueError, match="does not honour"):
-        model.learn(128)
+    for again in (True, False):
+        with pytest.raises(ValueError, match="does not honour"):
+            model.learn(128, reset_num_timesteps=again)
+    with pytest.raises(ValueError, match="StaggeredResetVecEnv shifts slots: use EpisodeControlVecEnv"):
+        GRPO("MlpPolicy", StaggeredResetVecEnv(contexts(4), horizon=20), **SMALL)
+    with pytest.raises(ValueError, match="enabled=False"):
+        GRPO("MlpPolicy", EpisodeControlVecEnv(contexts(4), enabled=False), **SMALL)
+    with pytest.raises(ValueError, match="advantage of the buffer are arguments of GRPO itself"):
+        GRPO("MlpPolicy", contexts(4), rollout_buffer_kwargs={"advantage": "gae"}, **SMALL)
     with pytest.raises(ValueError, match="use GroupDictRolloutBuffer"):
         GroupRolloutBuffer(8, Named.observation_space, spaces.Discrete(2), n_envs=4)

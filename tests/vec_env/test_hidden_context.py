@@ -50,6 +50,13 @@ def test_the_dynamics_of_mujoco_change():
         np.testing.assert_allclose(env.unwrapped.model.opt.gravity, 0.1 * plain.opt.gravity)
 
 
+def test_the_first_observation_tells_nothing_of_the_last_context():
+    pytest.importorskip("mujoco")
+    first, later = (HiddenContextWrapper(gym.make("Humanoid-v5"), mass=(0.5, 1.5)) for _ in range(2))
+    later.reset(seed=5)
+    np.testing.assert_array_equal(first.reset(seed=1)[0], later.reset(seed=1)[0])
+
+
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "HalfCheetah-v5"])
 def test_the_context_is_part_of_a_saved_state(env_id):
     envs = [HiddenContextWrapper(gym.make(env_id), (-1.0, 1.0), gravity=(0.5, 1.5), mass=(0.5, 1.5)) for _ in range(2)]
@@ -69,3 +76,5 @@ def test_bad_input_is_refused():
         HiddenContextWrapper(env, mass=(2.0, 1.0))
     with pytest.raises(ValueError, match="PendulumEnv has no friction that could be varied"):
         HiddenContextWrapper(env, friction=(0.5, 1.0))
+    with pytest.raises(ValueError, match="CartPoleEnv has no mass that could be varied"):
+        HiddenContextWrapper(gym.make("CartPole-v1"), mass=(0.5, 1.0))

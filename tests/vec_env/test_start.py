@@ -108,7 +108,7 @@ def test_a_removed_sampler_leaves_no_name_on_later_episodes():
     ("start", "message"),
     [
         (("a", 1), "Start or None, not tuple"),
-        (Start("a", seed=1, options={}), "seed and options"),
+        (Start("a", keep_time=False), "no snapshot"),
         (Start("a", horizon=0), "at least 1 step"),
     ],
 )
@@ -117,3 +117,10 @@ def test_starts_that_make_no_sense_are_refused(start, message):
     venv.set_start_sampler(lambda slot: start)
     with pytest.raises(ValueError, match=message):
         venv.reset()
+
+
+def test_a_seed_and_options_go_together():
+    venv = EpisodeControlVecEnv(make_venv(1), seed=0)
+    venv.set_start_sampler(lambda slot: Start("both", seed=3, options={"step": 50}))
+    assert venv.reset()[0, 2] == 50.0
+    assert venv.get_attr("seeds")[0][-1] == 3
