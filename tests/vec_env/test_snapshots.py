@@ -161,7 +161,7 @@ def test_misuse_is_refused():
     with pytest.raises(ValueError, match=r"Slots \[2\] must lie in \[0, 2\)"):
         venv.get_states([2])
     state = venv.get_states([0])[0]
-    with pytest.raises(ValueError, match="has snapshot and seed: give one of them"):
+    with pytest.raises(ValueError, match="which is a whole state, and seed: give one of them"):
         venv.set_start_sampler(lambda slot: Start("two", seed=1, snapshot=state))
         venv.reset()
     venv.set_start_sampler(lambda slot: Start("no", snapshot=b"state"))
