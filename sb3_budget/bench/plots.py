@@ -20,6 +20,7 @@ def plot_curves(envs: dict[str, dict[str, Curves]], path: Path) -> None:
     """
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import EngFormatter
     except ImportError as error:
         raise ImportError(NEEDS_MATPLOTLIB) from error
     figure = Figure(figsize=(11, 0.6 + 3.4 * len(envs)), layout="constrained")
@@ -36,6 +37,7 @@ def plot_curves(envs: dict[str, dict[str, Curves]], path: Path) -> None:
             axis.set_title(env_id)
             axis.set_xlabel(label)
             axis.set_ylabel("return (IQM, 95 % band)")
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
             axis.grid(alpha=0.3)
         row[0].legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
