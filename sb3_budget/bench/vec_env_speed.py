@@ -30,9 +30,9 @@ def measure_speed(n_envs: int, repetitions: int) -> dict[str, Any]:
         the others threads are; ``ppo`` is the same of whole rollouts with training
     """
     env_ids = [*(MUJOCO if importlib.util.find_spec("mujoco") else ()), "CartPole-v1"]
-    speed: dict[str, Any] = {env_id: _race(_steppers(env_id, n_envs), repetitions) for env_id in env_ids}
+    speed: dict[str, Any] = {env_id: _race(env_id, n_envs, _stepper, repetitions) for env_id in env_ids}
     if env_ids[0] == "Ant-v5":
-        speed["ppo, Ant-v5"] = _race(_learners("Ant-v5", n_envs), max(3, repetitions // 10))
+        speed["ppo, Ant-v5"] = _race("Ant-v5", n_envs, _learner, max(3, repetitions // 10))
     return {"n_envs": n_envs, "envs": speed}
 
 
@@ -48,21 +48,22 @@ def describe_speed(measured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _race(runners: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
-    times: dict[str, list[float]] = {kind: [] for kind in runners}
-    for _ in range(repetitions):
-        for kind, run in runners.items():
-            times[kind].append(run())
-    rows = {kind: np.array(values) for kind, values in times.items()}
+def _race(
+    env_id: str, n_envs: int, make_runner: Callable[[VecEnv], Callable[[], float]], repetitions: int
+) -> dict[str, float]:
+    venvs = {kind: make_envs(env_id, n_envs, seed=0, vec_env_cls=cls) for kind, cls in KINDS.items()}
+    try:
+        runners = [make_runner(venv) for venv in venvs.values()]
+        times = np.array([[run() for run in runners] for _ in range(repetitions)]).T
+    finally:
+        for venv in venvs.values():
+            venv.close()
+    rows = dict(zip(venvs, times, strict=True))
     return {
         **{kind: float(np.median(values)) for kind, values in rows.items()},
         "thread_against_dummy": float(np.median(rows["dummy"] / rows["thread"])),
         "thread_against_subproc": float(np.median(rows["subproc"] / rows["thread"])),
     }
-
-
-def _steppers(env_id: str, n_envs: int) -> dict[str, Callable[[], float]]:
-    return {kind: _stepper(make_envs(env_id, n_envs, seed=0, vec_env_cls=cls)) for kind, cls in KINDS.items()}
 
 
 def _stepper(venv: VecEnv) -> Callable[[], float]:
@@ -79,10 +80,6 @@ def _stepper(venv: VecEnv) -> Callable[[], float]:
     for _ in range(WARMUP // BLOCK + 1):
         steps()
     return steps
-
-
-def _learners(env_id: str, n_envs: int) -> dict[str, Callable[[], float]]:
-    return {kind: _learner(make_envs(env_id, n_envs, seed=0, vec_env_cls=cls)) for kind, cls in KINDS.items()}
 
 
 def _learner(venv: VecEnv) -> Callable[[], float]:
