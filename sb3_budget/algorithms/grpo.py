@@ -14,6 +14,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, unwrap_vec_wrapper
 
 from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin, GroupDictRolloutBuffer, GroupRolloutBuffer
+from sb3_budget.core.groups import require_groups
 from sb3_budget.policies.ensemble_actor_critic import (
     EnsembleActorCriticCnnPolicy,
     EnsembleActorCriticPolicy,
@@ -92,12 +93,8 @@ class GRPO(PPO):
         self.rollout_buffer_class = rollout_buffer_class
         self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
         if _init_setup_model:
-            self._require_groups()
+            require_groups(self.n_envs, self.group_size)
             self._setup_model()
-
-    def _require_groups(self) -> None:
-        if self.n_envs % self.group_size:
-            raise ValueError(f"n_envs={self.n_envs} must be a multiple of group_size={self.group_size}")
 
     @staticmethod
     def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
@@ -152,7 +149,7 @@ class GRPO(PPO):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        self._require_groups()
+        require_groups(self.n_envs, self.group_size)
         if self._control.episodic_lives:
             raise ValueError(
                 "A start begins a whole game, so that with EpisodicLifeEnv no second life is ever played: make the env with "

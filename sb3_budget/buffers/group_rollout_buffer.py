@@ -56,8 +56,7 @@ class GroupBufferMixin(SelectiveBufferMixin):
         self.advantage = advantage
         self._episode: NDArray[np.int64] | None = None
         super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)
-        if group_size < 1 or self.n_envs % group_size:
-            raise ValueError(f"n_envs={self.n_envs} must be a multiple of group_size={group_size}")
+        groups.require_groups(self.n_envs, group_size)
         self.statistics = GroupStatistics(np.nan, 0.0)
 
     def reset(self) -> None:

@@ -30,6 +30,15 @@ class Residual(NamedTuple):
     mean_peers: float
 
 
+def require_groups(n_envs: int, group_size: int) -> None:
+    """
+    :param n_envs: number of slots
+    :param group_size: slots per group
+    """
+    if group_size < 1 or n_envs % group_size:
+        raise ValueError(f"n_envs={n_envs} must be a multiple of group_size={group_size}")
+
+
 def leave_one_out(values: ArrayLike, groups: ArrayLike, episodes: ArrayLike, times: ArrayLike) -> Peers:
     """
     Compare each row with those of its group that are in the same episode at the same step. A row is no peer of its own,

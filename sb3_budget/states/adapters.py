@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from sb3_budget.states import ale, box2d, mujoco, plain
+from sb3_budget.states.layers import keeper
 
 
 class Adapter(NamedTuple):
@@ -102,12 +103,10 @@ def find_adapter(env: gym.Env) -> Adapter:
     :return: That of its ``StateWrapper``, if it was given one; otherwise that of the most special class that has one, and
         without any :data:`PLAIN`.
     """
-    layer = env
-    while isinstance(layer, gym.Wrapper):
-        given: Adapter | None = vars(layer).get("adapter") if getattr(layer, "keeps_states", False) else None
-        if given is not None:
-            return given
-        layer = layer.env
+    known = keeper(env)
+    if known is not None and known.adapter is not None:
+        given: Adapter = known.adapter
+        return given
     for cls in type(env.unwrapped).__mro__:
         if full_name(cls) in FAMILIES:
             return FAMILIES[full_name(cls)]

@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from sb3_budget.states.adapters import find_adapter, full_name
-from sb3_budget.states.layers import chain, unrecorded
-from sb3_budget.states.state import State, capture, keeper, restore_state
+from sb3_budget.states.layers import chain, keeper, unrecorded
+from sb3_budget.states.state import State, capture, restore_state
 
 #: Steps that are taken twice.
 N_STEPS = 8
@@ -114,8 +114,7 @@ def save_unchecked(env: gym.Env) -> State:
     known = keeper(env)
     if known is None:
         return capture(env)
-    observation = env.observation if env is known else None
-    return capture(env, observation, known.history)
+    return capture(env, known.observation, known.history)
 
 
 def _play(env: gym.Env, actions: list[Any]) -> list[tuple[Any, ...]]:

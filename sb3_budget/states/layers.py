@@ -47,6 +47,14 @@ def chain(env: gym.Env) -> list[gym.Wrapper]:
     return layers
 
 
+def keeper(env: gym.Env) -> Any:
+    """
+    :param env: An environment.
+    :return: Its outermost ``StateWrapper``, ``None`` without one.
+    """
+    return next((layer for layer in chain(env) if getattr(layer, "keeps_states", False)), None)
+
+
 def save_layer(layer: gym.Wrapper) -> bytes:
     """
     :param layer: A wrapper.

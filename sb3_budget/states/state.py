@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from sb3_budget.states.adapters import MUJOCO, PLAIN, Adapter, find_adapter, full_name
-from sb3_budget.states.layers import chain, restore_layer, save_layer, unrecorded
+from sb3_budget.states.layers import chain, keeper, restore_layer, save_layer, unrecorded
 from sb3_budget.states.plain import reseed
 
 #: Version of what :class:`State` holds.
@@ -141,14 +141,6 @@ def restore_state(
     if keeper(env) is env:
         env.observation = copy.deepcopy(state.observation)
     return Restored(copy.deepcopy(state.observation), steps)
-
-
-def keeper(env: gym.Env) -> Any:
-    """
-    :param env: An environment.
-    :return: Its outermost ``StateWrapper``, ``None`` without one.
-    """
-    return next((layer for layer in chain(env) if getattr(layer, "keeps_states", False)), None)
 
 
 def _require_outermost(env: gym.Env) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sb3_budget.core.groups import require_groups
 from sb3_budget.vec_env.start import Start
 
 #: ``(group, episode, rng) -> Start``; the generator is the same for all members of a group.
@@ -29,8 +30,7 @@ class GroupStarts:
     """
 
     def __init__(self, n_envs: int, group_size: int, seed: int, rule: StartRule | None = None, first_episode: int = 0):
-        if group_size < 1 or n_envs % group_size:
-            raise ValueError(f"n_envs={n_envs} must be a multiple of group_size={group_size}")
+        require_groups(n_envs, group_size)
         self.group_size = group_size
         self.seed = seed
         self.rule = seeded_start if rule is None else rule

@@ -9,7 +9,8 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_budget.states.exactness import save_state
-from sb3_budget.states.state import Restored, State, keeper, restore_state
+from sb3_budget.states.layers import keeper
+from sb3_budget.states.state import Restored, State, restore_state
 from sb3_budget.states.state_wrapper import StateWrapper
 
 
