@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from sb3_budget.algorithms.grpo import GRPO
+from sb3_budget.buffers.finished_group_buffer import FinishedGroupDictRolloutBuffer, FinishedGroupRolloutBuffer
 from sb3_budget.buffers.group_rollout_buffer import GroupDictRolloutBuffer, GroupRolloutBuffer
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
@@ -65,6 +66,8 @@ __all__ = [
     "EnsembleActorCriticPolicy",
     "EnsembleMultiInputActorCriticPolicy",
     "EpisodeControlVecEnv",
+    "FinishedGroupDictRolloutBuffer",
+    "FinishedGroupRolloutBuffer",
     "GroupDictRolloutBuffer",
     "GroupRolloutBuffer",
     "HeuristicGate",

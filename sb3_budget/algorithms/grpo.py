@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import torch as th
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, unwrap_vec_wrapper
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
+from stable_baselines3.common.utils import FloatSchedule
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_wrapper
 
+from sb3_budget.algorithms import group_update
+from sb3_budget.algorithms.group_checks import InertGroups, controlled, require_entropy_of_states, require_equal_starts
+from sb3_budget.buffers.finished_group_buffer import (
+    FinishedGroupBufferMixin,
+    FinishedGroupDictRolloutBuffer,
+    FinishedGroupRolloutBuffer,
+)
 from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin, GroupDictRolloutBuffer, GroupRolloutBuffer
+from sb3_budget.callbacks.note_rewards import NoteRewards
 from sb3_budget.core.groups import require_groups
 from sb3_budget.policies.ensemble_actor_critic import (
     EnsembleActorCriticCnnPolicy,
     EnsembleActorCriticPolicy,
     EnsembleMultiInputActorCriticPolicy,
 )
+from sb3_budget.policies.entropy import entropies
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.group_starts import GroupStarts, StartRule, seeded_start
-from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
+
+#: Advantages that need no critic, but whole episodes.
+WHOLE_EPISODES = tuple(FinishedGroupBufferMixin.ADVANTAGES)
+ADVANTAGES = (*GroupBufferMixin.ADVANTAGES, *WHOLE_EPISODES)
+#: By whether advantages are of whole episodes, and observations a Dict.
+BUFFERS: dict[tuple[bool, bool], type[RolloutBuffer]] = {
+    (False, False): GroupRolloutBuffer,
+    (False, True): GroupDictRolloutBuffer,
+    (True, False): FinishedGroupRolloutBuffer,
+    (True, True): FinishedGroupDictRolloutBuffer,
+}
 
 
 class GRPO(PPO):
@@ -47,7 +70,32 @@ class GRPO(PPO):
     :param args: Further arguments of PPO.
     :param group_size: Slots per group. 1 is PPO.
     :param advantage: ``"residual"`` (default): the generalised advantage, less a fitted share of its mean over the
-        other members at the same step of the same episode. ``"gae"``: normalised within each group.
+        other members at the same step of the same episode. ``"gae"``: less the mean of the group. ``"outcome"``: one
+        number per episode, its return less the group's mean. ``"return_to_go"``: the discounted return from a step on,
+        less its mean over the other members at the same step. The last two use no critic and train on whole episodes:
+        those of a group are carried on from rollout to rollout until its last member has ended.
+    :param scale: What advantages are divided by, see :class:`GroupBufferMixin
+        <sb3_budget.buffers.group_rollout_buffer.GroupBufferMixin>`: the standard deviation of the ``"group"`` (default of
+        ``"gae"`` and ``"outcome"``), of the ``"batch"`` (default of ``"return_to_go"``), or ``"none"``. ``"residual"``
+        leaves it to PPO's ``normalize_advantage`` by default; every other setting replaces that.
+    :param std_floor: Least divisor for ``scale="group"``, in units of the deviation of all groups together.
+    :param zero_tolerance: Returns of a group count as alike if they differ by no more, in units of the standard deviation
+        of all returns. Advantages of such a group are exactly 0 with ``"outcome"`` and ``"return_to_go"``.
+    :param remember_peers: With ``"residual"``: rows of so many earlier rollouts are peers too, for episodes of unequal
+        lengths, whose members drift apart. 0 by default.
+    :param loss_aggregation: ``"step"`` (default): the policy loss is a mean over steps. ``"episode"``: over episodes of
+        the mean of each, which favours short good and long bad ones. ``"constant"``: the sum over steps by the number of
+        steps of a rollout.
+    :param clip_range_high: Upper clip range of the ratio (float or schedule); ``clip_range`` is the lower one then.
+    :param importance_sampling_level: ``"step"`` (default), or ``"episode"``: one ratio per episode, for ``"outcome"``.
+    :param beta: Coefficient of the divergence from a reference policy, which is the policy that the model began with, or
+        was loaded with.
+    :param reference_interval: The reference becomes the present policy after so many updates. Never by default.
+    :param zero_variance_shaping: Strength of an advantage for groups whose returns are alike, by the policy's entropy,
+        with ``"outcome"`` or ``"return_to_go"``. 0 by default. It needs an entropy that depends on the state: discrete
+        actions or gSDE.
+    :param good_return: With ``zero_variance_shaping``: a group did well if its mean return is at least so high, in the
+        units the model is trained on.
     :param start_rule: ``(group, episode, rng) -> Start``, for starts other than by seed: options, snapshots, levels. It is
         saved with the model, and so must not hold what cannot be pickled.
     :param rollout_buffer_kwargs: Keyword arguments of :class:`~sb3_budget.SelectiveRolloutBuffer`, e.g. ``early_weight``.
@@ -72,23 +120,45 @@ class GRPO(PPO):
         *args: Any,
         group_size: int = 4,
         advantage: str = "residual",
+        scale: str | None = None,
+        std_floor: float = 0.1,
+        zero_tolerance: float = 0.0,
+        remember_peers: int = 0,
+        loss_aggregation: str = "step",
+        clip_range_high: float | Schedule | None = None,
+        importance_sampling_level: str = "step",
+        beta: float = 0.0,
+        reference_interval: int | None = None,
+        zero_variance_shaping: float = 0.0,
+        good_return: float | None = None,
         start_rule: StartRule | None = None,
         rollout_buffer_class: type[RolloutBuffer] | None = None,
         rollout_buffer_kwargs: dict[str, Any] | None = None,
         _init_setup_model: bool = True,
         **kwargs: Any,
     ):
-        given = {"group_size", "advantage"}.intersection(rollout_buffer_kwargs or {})
-        if given:
-            raise ValueError(f"{' and '.join(sorted(given))} of the buffer are arguments of GRPO itself")
-        if rollout_buffer_class is not None and not issubclass(rollout_buffer_class, GroupBufferMixin):
-            raise ValueError(
-                f"rollout_buffer_class={rollout_buffer_class.__name__} knows no groups: use GroupRolloutBuffer or a subclass"
-            )
         self.group_size = group_size
         self.advantage = advantage
+        self.scale = scale
+        self.std_floor = std_floor
+        self.zero_tolerance = zero_tolerance
+        self.remember_peers = remember_peers
+        self.loss_aggregation = loss_aggregation
+        self.clip_range_high: Any = clip_range_high
+        self.importance_sampling_level = importance_sampling_level
+        self.beta = beta
+        self.reference_interval = reference_interval
+        self.zero_variance_shaping = zero_variance_shaping
+        self.good_return = good_return
         self.start_rule = start_rule
+        self.reference_policy: ActorCriticPolicy | None = None
         self._starts: GroupStarts | None = None
+        self._n_trainings = 0
+        self._inert = InertGroups()
+        given = set(self._buffer_arguments).intersection(rollout_buffer_kwargs or {})
+        if given:
+            raise ValueError(f"{' and '.join(sorted(given))} of the buffer are arguments of GRPO itself")
+        self._require_sense(kwargs.get("normalize_advantage", False))
         super().__init__(policy, env, *args, **{**kwargs, "_init_setup_model": False})
         self.rollout_buffer_class = rollout_buffer_class
         self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
@@ -96,25 +166,47 @@ class GRPO(PPO):
             require_groups(self.n_envs, self.group_size)
             self._setup_model()
 
+    def _require_sense(self, normalize_advantage: bool) -> None:
+        """Refuse what does not exist, and what would have no effect."""
+        if self.advantage not in ADVANTAGES:
+            raise ValueError(f"advantage={self.advantage!r} is not one of {', '.join(map(repr, ADVANTAGES))}")
+        if self.group_size == 1 and self.advantage in WHOLE_EPISODES:
+            raise ValueError(f"advantage={self.advantage!r} compares the members of a group, and group_size is 1")
+        if normalize_advantage and not self._leaves_scale_to_ppo:
+            raise ValueError(
+                f"normalize_advantage=True has no part in advantage={self.advantage!r}, scale={self.scale!r}: leave it out"
+            )
+        if self.importance_sampling_level not in ("step", "episode"):
+            raise ValueError(f"importance_sampling_level={self.importance_sampling_level!r} is neither 'step' nor 'episode'")
+        if self.importance_sampling_level == "episode" and self.advantage != "outcome":
+            raise ValueError("importance_sampling_level='episode' is for one advantage per episode: advantage='outcome'")
+        if self.beta < 0.0:
+            raise ValueError(f"beta={self.beta} must not be negative")
+        if self.reference_interval is not None and (self.beta == 0.0 or self.reference_interval < 1):
+            raise ValueError(f"reference_interval={self.reference_interval} needs beta > 0, and at least one update")
+        if self.zero_variance_shaping < 0.0 or (self.zero_variance_shaping > 0.0) != (self.good_return is not None):
+            raise ValueError("zero_variance_shaping must not be negative, and goes together with good_return")
+        if self.zero_variance_shaping > 0.0 and self.advantage not in WHOLE_EPISODES:
+            raise ValueError(
+                f"zero_variance_shaping has no part in advantage={self.advantage!r}, only in 'outcome' and 'return_to_go'"
+            )
+
+    @property
+    def _leaves_scale_to_ppo(self) -> bool:
+        return self.advantage == "residual" and self.scale is None
+
+    @property
+    def _buffer_arguments(self) -> dict[str, Any]:
+        names = ("group_size", "advantage", "scale", "std_floor", "zero_tolerance", "remember_peers", "loss_aggregation")
+        return {name: getattr(self, name) for name in names}
+
     @staticmethod
     def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
         if not isinstance(env, VecEnv):
             base = PPO._wrap_env(env, verbose, monitor_wrapper).unwrapped
             assert isinstance(base, DummyVecEnv)
             env = base
-        control = unwrap_vec_wrapper(env, EpisodeControlVecEnv)
-        if control is None and isinstance(env, VecEnvWrapper):
-            raise ValueError(
-                "GRPO decides where episodes start, which EpisodeControlVecEnv does directly on the base VecEnv: write "
-                f"{type(env).__name__}(EpisodeControlVecEnv(venv))"
-            )
-        if isinstance(control, StaggeredResetVecEnv):
-            raise ValueError(
-                "Members of a group begin together, and StaggeredResetVecEnv shifts slots: use EpisodeControlVecEnv"
-            )
-        if control is not None and not control.enabled:
-            raise ValueError("GRPO decides where episodes start, but its EpisodeControlVecEnv has enabled=False")
-        return PPO._wrap_env(env if control is not None else EpisodeControlVecEnv(env), verbose, monitor_wrapper)
+        return PPO._wrap_env(controlled(env), verbose, monitor_wrapper)
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         super().set_env(env, force_reset)
@@ -128,18 +220,31 @@ class GRPO(PPO):
         return control
 
     def _setup_model(self) -> None:
+        whole = self.advantage in WHOLE_EPISODES
         if self.rollout_buffer_class is None:
-            is_dict = isinstance(self.observation_space, spaces.Dict)
-            self.rollout_buffer_class = GroupDictRolloutBuffer if is_dict else GroupRolloutBuffer
-        # A model that is loaded with one env, to watch it, trains no groups.
-        group_size = 1 if self.n_envs % self.group_size else self.group_size
-        self.rollout_buffer_kwargs = {
-            **self.rollout_buffer_kwargs,
-            "group_size": group_size,
-            "advantage": self.advantage,
-        }
+            self.rollout_buffer_class = BUFFERS[whole, isinstance(self.observation_space, spaces.Dict)]
+        if not issubclass(self.rollout_buffer_class, FinishedGroupBufferMixin if whole else GroupBufferMixin):
+            kind = "FinishedGroupRolloutBuffer" if whole else "GroupRolloutBuffer"
+            raise ValueError(
+                f"rollout_buffer_class={self.rollout_buffer_class.__name__} knows no groups with "
+                f"advantage={self.advantage!r}: use {kind} or a subclass"
+            )
+        arguments = self._buffer_arguments
+        if self.n_envs % self.group_size:
+            # A model that is loaded with one env, to watch it, trains no groups.
+            arguments["group_size"] = 1
+        self.rollout_buffer_kwargs = {**self.rollout_buffer_kwargs, **arguments}
+        if not self._leaves_scale_to_ppo:
+            self.normalize_advantage = False
         super()._setup_model()
         self.rollout_buffer.seed(self.seed)
+        if self.clip_range_high is not None:
+            self.clip_range_high = FloatSchedule(self.clip_range_high)
+        if self.zero_variance_shaping > 0.0:
+            require_entropy_of_states(self.policy)
+        if self.beta > 0.0:
+            self.reference_policy = deepcopy(self.policy)
+            self.reference_policy.set_training_mode(False)
 
     def _setup_learn(
         self,
@@ -161,7 +266,11 @@ class GRPO(PPO):
             starts.align()
         prepared = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
         if resets:
-            self._require_equal_starts()
+            try:
+                require_equal_starts(self._last_obs, self.group_size)
+            except ValueError:
+                self._last_obs = None
+                raise
         # From the source: a callback that ends a training leaves an end that the buffer has not seen.
         begin = np.asarray(self._last_episode_starts, dtype=np.int64)
         self.rollout_buffer.continue_from(starts.episodes - 1 - begin, self._control.ages - 1)
@@ -181,27 +290,69 @@ class GRPO(PPO):
         self._control.set_start_sampler(self._starts, owner="GRPO")
         return self._starts
 
-    def _require_equal_starts(self) -> None:
-        """Once, at the first observations: an environment that does not honour seeds makes groups of strangers."""
-        observations = self._last_obs if isinstance(self._last_obs, dict) else {"": self._last_obs}
-        for first in observations.values():
-            values = np.asarray(first)
-            members = values.reshape(-1, self.group_size, *values.shape[1:])
-            if not (members == members[:, :1]).all():
-                self._last_obs = None
-                raise ValueError(
-                    "Members of a group do not begin in the same observation: the environment does not honour "
-                    "reset(seed=...), or the start_rule's options. Seed everything that reset() draws from "
-                    "self.np_random, or give starts by snapshot"
-                )
+    def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
+        prepared = super()._init_callback(callback, progress_bar)
+        # A list of our own: the user's callbacks are initialised already, and theirs to keep.
+        joined = CallbackList([NoteRewards()])
+        joined.init_callback(self)
+        joined.callbacks.insert(0, prepared)
+        return joined
+
+    # ------------------------------------------------------------------ rollouts and updates
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
     ) -> bool:
         goes_on = super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
         if goes_on:
-            statistics = self.rollout_buffer.statistics
-            self.logger.record("budget/group_peers", statistics.mean_peers)
-            if self.advantage == "residual":
-                self.logger.record("budget/group_coefficient", statistics.coefficient)
+            self._take_outcomes()
         return goes_on
+
+    def _take_outcomes(self) -> None:
+        """Log what the groups look like, and shape and choose the rows of those that are finished."""
+        buffer, statistics = self.rollout_buffer, self.rollout_buffer.statistics
+        self.logger.record("budget/group_peers", statistics.mean_peers)
+        if self.advantage == "residual":
+            self.logger.record("budget/group_coefficient", statistics.coefficient)
+            self._inert.watch(statistics.coefficient, statistics.mean_peers)
+        if buffer.finished:
+            self.logger.record("budget/reward_std", statistics.outcomes.reward_std)
+            self.logger.record("budget/frac_reward_zero_std", statistics.outcomes.zero_variance)
+        if isinstance(buffer, FinishedGroupBufferMixin) and self.zero_variance_shaping > 0.0:
+            assert self.good_return is not None
+            buffer.shape_alike(partial(entropies, self.policy), self.zero_variance_shaping, self.good_return)
+
+    def train(self) -> None:
+        """Update the policy with the rollout buffer; a rollout that finished no group changes nothing."""
+        if self.rollout_buffer.empty:
+            return
+        if self.clip_range_high is None and self.reference_policy is None and self.importance_sampling_level == "step":
+            super().train()
+            return
+        group_update.update(self)
+        if self.reference_interval is not None and self.reference_policy is not None:
+            self._n_trainings += 1
+            if self._n_trainings % self.reference_interval == 0:
+                self.reference_policy.load_state_dict(self.policy.state_dict())
+
+    # ------------------------------------------------------------------ persistence
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "reference_policy"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        state_dicts, tensors = super()._get_torch_save_params()
+        return ([*state_dicts, "reference_policy"] if self.reference_policy is not None else state_dicts), tensors
+
+    def set_parameters(
+        self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
+    ) -> None:
+        if isinstance(load_path_or_dict, dict):
+            given = dict(load_path_or_dict)
+            if self.reference_policy is None:
+                given.pop("reference_policy", None)
+            elif "policy" in given:
+                # A model that was trained without a reference: it is one itself.
+                given.setdefault("reference_policy", given["policy"])
+            load_path_or_dict = given
+        super().set_parameters(load_path_or_dict, exact_match, device)

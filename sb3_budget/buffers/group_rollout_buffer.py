@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch as th
@@ -12,20 +13,25 @@ from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
 from sb3_budget.core import groups
+from sb3_budget.core import weights as row_weights
+from sb3_budget.core.group_advantages import aggregation_factors, scaled
+from sb3_budget.core.group_outcomes import FinishedGroup, GroupOutcomes, OutcomeStatistics, outcome_statistics
+from sb3_budget.core.peer_memory import PeerMemory
 
-ADVANTAGES = ("residual", "gae")
-#: Floor of a group's standard deviation, in units of the advantages.
-LEAST_STD = 1e-3
+SCALES = ("group", "batch", "none")
+AGGREGATIONS = ("step", "episode", "constant")
 
 
 class GroupStatistics(NamedTuple):
     """
-    :param coefficient: Fitted share of the peers' advantage that was taken off; NaN with ``"gae"``.
+    :param coefficient: Fitted share of the peers' advantage that was taken off; NaN where none is fitted.
     :param mean_peers: Mean number of peers of a row.
+    :param outcomes: What the groups look like that were finished by the rollout.
     """
 
     coefficient: float
     mean_peers: float
+    outcomes: OutcomeStatistics
 
 
 class GroupBufferMixin(SelectiveBufferMixin):
@@ -35,8 +41,19 @@ class GroupBufferMixin(SelectiveBufferMixin):
 
     :param group_size: Slots per group.
     :param advantage: ``"residual"`` (default) takes off what the peers at the same step explain, see
-        :func:`~sb3_budget.core.groups.residual_advantages`; ``"gae"`` normalises within each group.
+        :func:`~sb3_budget.core.groups.residual_advantages`; ``"gae"`` takes off the mean of the group.
+    :param scale: Divide advantages by a standard deviation: that of their ``"group"``, of the ``"batch"``, or ``"none"``.
+        By default ``"group"`` with ``"gae"``, while ``"residual"`` is left to PPO's ``normalize_advantage``.
+    :param std_floor: Least divisor for ``"group"``, in units of the deviation of all groups together.
+    :param zero_tolerance: Returns of a group count as alike if they differ by no more than this, in units of the standard
+        deviation of all returns so far. 0 (default) asks for equality.
+    :param remember_peers: Number of earlier rollouts whose rows are peers too, with ``"residual"``.
+    :param loss_aggregation: What the policy loss is a mean of, see
+        :func:`~sb3_budget.core.group_advantages.aggregation_factors`.
     """
+
+    #: Kinds of advantages, and the scale of each that is not given one.
+    ADVANTAGES: ClassVar[dict[str, str | None]] = {"residual": None, "gae": "group"}
 
     advantages: NDArray[np.float32]
 
@@ -47,17 +64,42 @@ class GroupBufferMixin(SelectiveBufferMixin):
         action_space: spaces.Space,
         *args: Any,
         group_size: int = 4,
-        advantage: str = "residual",
+        advantage: str | None = None,
+        scale: str | None = None,
+        std_floor: float = 0.1,
+        zero_tolerance: float = 0.0,
+        remember_peers: int = 0,
+        loss_aggregation: str = "step",
         **kwargs: Any,
     ):
-        if advantage not in ADVANTAGES:
-            raise ValueError(f"advantage={advantage!r} is not one of {', '.join(map(repr, ADVANTAGES))}")
+        self.advantage = next(iter(self.ADVANTAGES)) if advantage is None else advantage
+        _require_one_of("advantage", self.advantage, self.ADVANTAGES)
+        self.scale = self.ADVANTAGES[self.advantage] if scale is None else scale
+        if scale is not None:
+            _require_one_of("scale", scale, SCALES)
+        _require_one_of("loss_aggregation", loss_aggregation, AGGREGATIONS)
+        if self.scale is None and loss_aggregation != "step":
+            raise ValueError(
+                f"loss_aggregation={loss_aggregation!r} weighs advantages, which PPO's normalisation of minibatches undoes: "
+                "set scale='batch', 'group' or 'none'"
+            )
+        if not (std_floor >= 0.0 and zero_tolerance >= 0.0):
+            raise ValueError(f"std_floor={std_floor} and zero_tolerance={zero_tolerance} must not be negative")
+        self._memory = PeerMemory(remember_peers)
+        if remember_peers and self.advantage != "residual":
+            raise ValueError(
+                f"remember_peers={remember_peers} has no part in advantage={self.advantage!r}, only in 'residual'"
+            )
         self.group_size = group_size
-        self.advantage = advantage
+        self.std_floor, self.zero_tolerance = std_floor, zero_tolerance
+        self.loss_aggregation = loss_aggregation
         self._episode: NDArray[np.int64] | None = None
+        self._dropped: set[tuple[int, int]] = set()
+        #: Groups that were finished by the present rollout, in the order of finishing.
+        self.finished: list[FinishedGroup] = []
         super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)
-        groups.require_groups(self.n_envs, group_size)
-        self.statistics = GroupStatistics(np.nan, 0.0)
+        self.outcomes = GroupOutcomes(self.n_envs, group_size)
+        self.statistics = GroupStatistics(np.nan, 0.0, OutcomeStatistics(np.nan, np.nan))
 
     def reset(self) -> None:
         super().reset()
@@ -67,6 +109,8 @@ class GroupBufferMixin(SelectiveBufferMixin):
         shape = (self.buffer_size, self.n_envs)
         self.episodes: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
         self.times: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+        self.plain_rewards: NDArray[np.float32] = np.zeros(shape, dtype=np.float32)
+        self._noted: NDArray[np.float32] | None = None
 
     def continue_from(self, episodes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         """
@@ -77,26 +121,129 @@ class GroupBufferMixin(SelectiveBufferMixin):
         """
         self._episode, self._time = episodes.copy(), times.copy()
 
+    def note_rewards(self, rewards: NDArray[np.floating]) -> None:
+        """
+        Say what the rewards of the next row were before a critic completed those of truncated episodes.
+
+        :param rewards: Rewards, shape (n_envs,); NaN where the completed one counts as the episode's last.
+        """
+        self._noted = np.array(rewards, dtype=np.float32)
+
     def add(self, obs: Any, action: np.ndarray, reward: np.ndarray, episode_start: np.ndarray, *args: Any) -> None:
         started = np.asarray(episode_start, dtype=bool)
         assert self._episode is not None
         self._episode += started
         self._time = np.where(started, 0, self._time + 1)
         self.episodes[self.pos], self.times[self.pos] = self._episode, self._time
+        self.plain_rewards[self.pos] = reward if self._noted is None else np.where(np.isnan(self._noted), reward, self._noted)
+        self._noted = None
         super().add(obs, action, reward, episode_start, *args)  # type: ignore[misc]  # the parent is a rollout buffer
 
+    # ------------------------------------------------------------------ rows that are left out
+
+    def drop_episodes(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """
+        Leave episodes out of the loss, from the present rollout on until their group is past them.
+
+        :param pairs: Group and number of the episode.
+        """
+        self._dropped.update(pairs)
+
+    def leave_out(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """
+        Leave episodes out of the update with this rollout, once advantages have been computed.
+
+        :param pairs: Group and number of the episode.
+        """
+        self.weights = np.where(self._among(set(pairs)), np.float32(0.0), self.weights)
+        self._probabilities = row_weights.inclusion_probabilities(self.weights.T.ravel())
+
+    @property
+    def empty(self) -> bool:
+        """Whether no row is left to train on."""
+        return not self.weights.any()
+
+    def _among(self, pairs: set[tuple[int, int]]) -> NDArray[np.bool_]:
+        return among(self._groups, self.episodes, pairs)
+
+    # ------------------------------------------------------------------ advantages
+
+    @property
+    def _groups(self) -> NDArray[np.int64]:
+        return np.broadcast_to(np.arange(self.n_envs) // self.group_size, (self.buffer_size, self.n_envs))
+
     def compute_returns_and_advantage(self, last_values: th.Tensor, dones: np.ndarray) -> None:
+        if self._dropped:
+            self.factors[self._among(self._dropped)] = 0.0
         super().compute_returns_and_advantage(last_values, dones)
-        group = np.broadcast_to(np.arange(self.n_envs) // self.group_size, self.advantages.shape)
-        residual = groups.residual_advantages(self.advantages, group, self.episodes, self.times)
-        if self.advantage == "residual":
-            # Not through the copy in double precision: with a coefficient of 0 these are SB3's own, bit for bit.
-            if residual.coefficient > 0.0:
-                self.advantages = residual.advantages.astype(np.float32)
-            self.statistics = GroupStatistics(residual.coefficient, residual.mean_peers)
-        else:
-            self.advantages = groups.normalised_within_groups(self.advantages, group, LEAST_STD).astype(np.float32)
-            self.statistics = GroupStatistics(np.nan, residual.mean_peers)
+        ended = np.asarray(dones, dtype=bool)
+        ends = np.vstack([self.episode_starts[1:] > 0, ended[None]])
+        self.finished = self.outcomes.add(self.plain_rewards, self.episodes, self.times, ends)
+        # The earliest episode that a member of each group is still in.
+        oldest = (self.episodes[-1] + ended).reshape(-1, self.group_size).min(axis=1)
+        self._dropped = {pair for pair in self._dropped if pair[1] >= oldest[pair[0]]}
+        coefficient, mean_peers = self._relate(oldest)
+        outcomes = outcome_statistics(self.finished, self.zero_tolerance, self.outcomes.return_std)
+        self.statistics = GroupStatistics(coefficient, mean_peers, outcomes)
+
+    def _relate(self, oldest: NDArray[np.int64]) -> tuple[float, float]:
+        """Make the advantages relative to the group; return the fitted coefficient and the mean number of peers."""
+        group = self._groups
+        if self.advantage == "gae":
+            centred = groups.centred_within_groups(self.advantages, group)
+            self.advantages = self._scaled(centred, group, self._episode_of_row()).astype(np.float32)
+            peers = groups.leave_one_out(self.advantages, group, self.episodes, self.times)
+            return np.nan, float(peers.counts.mean())
+        residual = groups.residual_advantages(self.advantages, group, self.episodes, self.times, self._memory.rows)
+        plain = (np.ravel(part).astype(np.int64) for part in (group, self.episodes, self.times))
+        self._memory.add(groups.PeerRows(self.advantages.ravel().astype(np.float64), *plain), oldest)
+        # Not through the copy in double precision: with a coefficient of 0 these are SB3's own, bit for bit.
+        if residual.coefficient > 0.0 or self.scale is not None:
+            self.advantages = self._scaled(residual.advantages, group, self._episode_of_row()).astype(np.float32)
+        return residual.coefficient, residual.mean_peers
+
+    def _episode_of_row(self) -> NDArray[np.int64]:
+        return numbered(np.broadcast_to(np.arange(self.n_envs), self.episodes.shape), self.episodes)
+
+    def _scaled(
+        self, advantages: NDArray[np.float64], group: NDArray[np.int64], episode: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """The same divided by a standard deviation and weighted by the rule of aggregation, row by row."""
+        if self.scale is None:
+            return advantages
+        flat = advantages.ravel()
+        flat = scaled(flat, group.ravel(), self.scale, self.std_floor * float(flat.std()))
+        return (flat * self._factors(episode.ravel())).reshape(advantages.shape)
+
+    def _factors(self, episode: NDArray[np.int64]) -> NDArray[np.float64]:
+        return aggregation_factors(episode, self.loss_aggregation, self.buffer_size * self.n_envs)
+
+
+def among(group: NDArray[np.int64], episode: NDArray[np.int64], pairs: set[tuple[int, int]]) -> NDArray[np.bool_]:
+    """
+    :param group: Group of each row.
+    :param episode: Episode of each row, same shape.
+    :param pairs: Pairs of the two.
+    :return: Whether a row's pair is one of them, same shape.
+    """
+    chosen = np.zeros(group.shape, dtype=bool)
+    for wanted_group, wanted_episode in pairs:
+        chosen |= (group == wanted_group) & (episode == wanted_episode)
+    return chosen
+
+
+def numbered(*keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """
+    :param keys: Keys of the rows, all of one shape.
+    :return: A number for each row, from 0, equal where all keys are, same shape.
+    """
+    flat = np.stack([np.ravel(key) for key in keys])
+    return np.unique(flat, axis=1, return_inverse=True)[1].reshape(keys[0].shape)
+
+
+def _require_one_of(name: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, known))}")
 
 
 class GroupRolloutBuffer(GroupBufferMixin, RolloutBuffer):

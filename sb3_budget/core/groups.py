@@ -18,6 +18,29 @@ class Peers(NamedTuple):
     counts: NDArray[np.int64]
 
 
+class PeerRows(NamedTuple):
+    """
+    Rows that others are compared with, each of shape (n,).
+
+    :param advantages: their advantages
+    :param groups: group of each row
+    :param episodes: number of the episode within its slot
+    :param times: steps since the beginning of that episode
+    """
+
+    advantages: NDArray[np.float64]
+    groups: NDArray[np.int64]
+    episodes: NDArray[np.int64]
+    times: NDArray[np.int64]
+
+    def select(self, chosen: NDArray[np.bool_]) -> PeerRows:
+        """
+        :param chosen: which rows, shape (n,)
+        :return: those
+        """
+        return PeerRows(self.advantages[chosen], self.groups[chosen], self.episodes[chosen], self.times[chosen])
+
+
 class Residual(NamedTuple):
     """
     :param advantages: advantages less what the peers explain
@@ -88,7 +111,13 @@ def fit_coefficient(values: ArrayLike, peers: Peers) -> float:
     return float(np.clip(np.dot(checked, means) / squares, 0.0, 1.0))
 
 
-def residual_advantages(advantages: ArrayLike, groups: ArrayLike, episodes: ArrayLike, times: ArrayLike) -> Residual:
+def residual_advantages(
+    advantages: ArrayLike,
+    groups: ArrayLike,
+    episodes: ArrayLike,
+    times: ArrayLike,
+    remembered: PeerRows | None = None,
+) -> Residual:
     """
     Take off what a group knows and the critic does not, such as a hidden parameter that all its members share:
     :math:`A_i - c \\, \\overline{A}_{-i}`, with the peers' mean at the same step of the same episode and ``c`` fitted over
@@ -98,47 +127,38 @@ def residual_advantages(advantages: ArrayLike, groups: ArrayLike, episodes: Arra
     :param groups: group of each row, same shape
     :param episodes: number of the episode, same shape
     :param times: steps since its beginning, same shape
+    :param remembered: rows of earlier rollouts that are peers too
     :return: the residual advantages, the coefficient, and the mean number of peers
     """
     checked = np.asarray(advantages, dtype=np.float64)
-    peers = leave_one_out(checked, groups, episodes, times)
+    if remembered is None or not remembered.advantages.size:
+        peers = leave_one_out(checked, groups, episodes, times)
+    else:
+        columns = zip((checked, groups, episodes, times), remembered, strict=True)
+        means, counts = leave_one_out(*(np.concatenate([np.ravel(now), before]) for now, before in columns))
+        n, shape = checked.size, checked.shape
+        peers = Peers(means[:n].reshape(shape), counts[:n].reshape(shape))
     coefficient = fit_coefficient(checked, peers)
     mean_peers = float(peers.counts.mean()) if peers.counts.size else 0.0
     return Residual(checked - coefficient * peers.means, coefficient, mean_peers)
 
 
-def normalised_within_groups(advantages: ArrayLike, groups: ArrayLike, least_std: float) -> NDArray[np.float64]:
+def centred_within_groups(advantages: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
     """
-    Advantages relative to all rows of the group: :math:`(A - \\mu_g) / \\max(\\sigma_g, \\text{least\\_std})`. A group whose
-    rows are all equal has advantages of exactly 0.
+    Advantages less their mean over all rows of the group. A group whose rows are all equal has advantages of exactly 0.
 
     :param advantages: advantages of each row, any shape
     :param groups: group of each row, same shape, numbered from 0
-    :param least_std: floor of the standard deviation, positive: tiny differences are not blown up
-    :return: the normalised advantages
+    :return: the centred advantages
     """
-    if not least_std > 0.0:
-        raise ValueError(f"least_std must be positive, got {least_std}")
     checked, group = np.asarray(advantages, dtype=np.float64), np.asarray(groups, dtype=np.int64)
     if group.shape != checked.shape:
         raise ValueError(f"groups must have the shape {checked.shape} of the advantages, got {group.shape}")
     flat, flat_group = checked.ravel(), group.ravel()
     sizes = np.maximum(np.bincount(flat_group), 1)
     centred = flat - (np.bincount(flat_group, weights=flat) / sizes)[flat_group]
-    spans = _spans(flat, flat_group)
-    centred[spans == 0.0] = 0.0
-    deviations = np.sqrt(np.bincount(flat_group, weights=centred**2) / sizes)[flat_group]
-    return (centred / np.maximum(deviations, least_std)).reshape(checked.shape)
-
-
-def zero_spread(values: ArrayLike, groups: ArrayLike, tolerance: float = 0.0) -> NDArray[np.bool_]:
-    """
-    :param values: one value per member, shape (n,)
-    :param groups: group of each member, shape (n,), numbered from 0
-    :param tolerance: largest difference within a group that counts as none
-    :return: per member, whether all of its group are alike
-    """
-    return _spans(np.asarray(values, dtype=np.float64), np.asarray(groups, dtype=np.int64)) <= tolerance
+    centred[_spans(flat, flat_group) == 0.0] = 0.0
+    return centred.reshape(checked.shape)
 
 
 def _spans(values: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:

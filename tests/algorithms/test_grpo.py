@@ -315,10 +315,10 @@ def test_misuse_is_refused():
         GRPO("MlpPolicy", contexts(6), **SMALL)
     with pytest.raises(ValueError, match=r"write VecMonitor\(EpisodeControlVecEnv\(venv\)\)"):
         GRPO("MlpPolicy", VecMonitor(DummyVecEnv([Context] * 4)), **SMALL)
-    with pytest.raises(ValueError, match="RolloutBuffer knows no groups: use GroupRolloutBuffer"):
+    with pytest.raises(ValueError, match="RolloutBuffer knows no groups with advantage='residual': use GroupRolloutBuffer"):
         GRPO("MlpPolicy", contexts(4), rollout_buffer_class=RolloutBuffer, **SMALL)
-    with pytest.raises(ValueError, match="advantage='outcome' is not one of 'residual', 'gae'"):
-        GRPO("MlpPolicy", contexts(4), advantage="outcome", **SMALL)
+    with pytest.raises(ValueError, match="advantage='best' is not one of 'residual', 'gae', 'outcome', 'return_to_go'"):
+        GRPO("MlpPolicy", contexts(4), advantage="best", **SMALL)
     model = GRPO("MlpPolicy", contexts(4, seeded=False), **SMALL)
     for again in (True, False):
         with pytest.raises(ValueError, match="does not honour"):

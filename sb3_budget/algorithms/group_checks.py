@@ -1,0 +1,97 @@
+"""What GRPO asks of an environment, a policy, and of the groups themselves."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.distributions import DiagGaussianDistribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_wrapper
+
+from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
+
+#: Groups are judged over so many rollouts, and do little below these numbers.
+ROLLOUTS, LEAST_COEFFICIENT, LEAST_PEERS = 20, 0.1, 0.5
+
+
+def controlled(venv: VecEnv) -> VecEnv:
+    """
+    :param venv: Environments, or a chain of wrappers around them.
+    :return: The same with an :class:`~sb3_budget.EpisodeControlVecEnv`.
+    :raises ValueError: if it cannot be added, or is one that cannot serve.
+    """
+    control = unwrap_vec_wrapper(venv, EpisodeControlVecEnv)
+    if control is None and isinstance(venv, VecEnvWrapper):
+        raise ValueError(
+            "GRPO decides where episodes start, which EpisodeControlVecEnv does directly on the base VecEnv: write "
+            f"{type(venv).__name__}(EpisodeControlVecEnv(venv))"
+        )
+    if isinstance(control, StaggeredResetVecEnv):
+        raise ValueError("Members of a group begin together, and StaggeredResetVecEnv shifts slots: use EpisodeControlVecEnv")
+    if control is not None and not control.enabled:
+        raise ValueError("GRPO decides where episodes start, but its EpisodeControlVecEnv has enabled=False")
+    return venv if control is not None else EpisodeControlVecEnv(venv)
+
+
+def require_equal_starts(observations: Any, group_size: int) -> None:
+    """
+    An environment that does not honour seeds makes groups of strangers.
+
+    :param observations: The first observations of all slots.
+    :param group_size: Slots per group.
+    :raises ValueError: if members of a group do not have the same.
+    """
+    for first in (observations if isinstance(observations, dict) else {"": observations}).values():
+        values = np.asarray(first)
+        members = values.reshape(-1, group_size, *values.shape[1:])
+        if not (members == members[:, :1]).all():
+            raise ValueError(
+                "Members of a group do not begin in the same observation: the environment does not honour "
+                "reset(seed=...), or the start_rule's options. Seed everything that reset() draws from "
+                "self.np_random, or give starts by snapshot"
+            )
+
+
+def require_entropy_of_states(policy: ActorCriticPolicy) -> None:
+    """
+    :param policy: A policy.
+    :raises ValueError: if its entropy is the same in all states, or has no closed form.
+    """
+    distribution = policy.action_dist
+    if isinstance(distribution, DiagGaussianDistribution) or getattr(distribution, "bijector", None) is not None:
+        raise ValueError(
+            f"zero_variance_shaping needs an entropy that depends on the state, and that of {type(distribution).__name__} "
+            "does not, or has no closed form: use discrete actions or use_sde=True"
+        )
+
+
+class InertGroups:
+    """Warns once when groups have explained next to nothing for :data:`ROLLOUTS` rollouts."""
+
+    def __init__(self) -> None:
+        self._latest: deque[tuple[float, float]] = deque(maxlen=ROLLOUTS)
+        self._warned = False
+
+    def watch(self, coefficient: float, mean_peers: float) -> None:
+        """
+        :param coefficient: Fitted coefficient of a rollout.
+        :param mean_peers: Mean number of peers of its rows.
+        """
+        self._latest.append((coefficient, mean_peers))
+        if self._warned or len(self._latest) < ROLLOUTS:
+            return
+        mean_coefficient, peers = np.mean(self._latest, axis=0)
+        if peers < LEAST_PEERS:
+            found = f"rows met {peers:.2f} peers: members have drifted apart. Set remember_peers, or longer rollouts (n_steps)"
+        elif mean_coefficient < LEAST_COEFFICIENT:
+            found = f"the coefficient was {mean_coefficient:.2f}: members share nothing that the critic does not see"
+        else:
+            return
+        self._warned = True
+        warnings.warn(
+            f"Groups are inert: in the last {ROLLOUTS} rollouts {found}. What is trained is PPO.", UserWarning, stacklevel=2
+        )

@@ -1,0 +1,220 @@
+"""Rollout buffers that train on groups of complete episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+
+from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin, among, numbered
+from sb3_budget.core import weights as row_weights
+from sb3_budget.core.group_advantages import outcome_advantages, return_to_go_advantages, scaled, shaped_by_entropy
+from sb3_budget.core.group_outcomes import alike
+
+FIELDS = ("actions", "values", "log_probs", "returns")
+
+
+class Rows(NamedTuple):
+    """
+    Rows of a rollout, flat.
+
+    :param observations: Observations by key; the key is ``""`` where there is only one.
+    :param columns: What SB3's buffers hold of a row, and ``group``, ``slot``, ``episode``, ``time``, ``reward``, ``weight``.
+    """
+
+    observations: dict[str, NDArray[Any]]
+    columns: dict[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["slot"])
+
+    def select(self, chosen: NDArray[np.bool_]) -> Rows:
+        """
+        :param chosen: Which rows, shape (len(self),).
+        :return: Copies of them.
+        """
+        return Rows(*({name: values[chosen] for name, values in part.items()} for part in (self.observations, self.columns)))
+
+    def join(self, others: Rows) -> Rows:
+        """
+        :param others: Further rows.
+        :return: These and the others.
+        """
+        pairs = ((self.observations, others.observations), (self.columns, others.columns))
+        return Rows(*({name: np.concatenate([own[name], other[name]]) for name in own} for own, other in pairs))
+
+
+class FinishedGroupBufferMixin(GroupBufferMixin):
+    """
+    Trains on groups of episodes once their last member has ended. Rows of the others are carried on to the next rollout,
+    with the log-probabilities of the policy that acted: PPO's ratio knows how old they are. Advantages need no critic.
+
+    A rollout that finishes no group leaves nothing to train on. What is carried on is as long as the longest episode.
+
+    :param advantage: ``"outcome"`` (default): the episode's return less the group's mean, the same for all its rows.
+        ``"return_to_go"``: the discounted return from the row on, less its mean over the other members at the same step.
+    :param kwargs: As for :class:`GroupBufferMixin`; ``scale`` is ``"group"`` by default with ``"outcome"``, ``"batch"``
+        with ``"return_to_go"``.
+    """
+
+    ADVANTAGES: ClassVar[dict[str, str | None]] = {"outcome": "group", "return_to_go": "batch"}
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self._carried: Rows | None = None
+        super().__init__(*args, **kwargs)
+        self._ready: Rows | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self._ready is None or not self._ready.columns["weight"].any()
+
+    def leave_out(self, pairs: Any) -> None:
+        if self._ready is not None:
+            columns = self._ready.columns
+            columns["weight"][among(columns["group"], columns["episode"], set(pairs))] = 0.0
+
+    # ------------------------------------------------------------------ advantages
+
+    def _relate(self, oldest: NDArray[np.int64]) -> tuple[float, float]:
+        rows = self._rows_of_rollout()
+        if self._carried is not None:
+            rows = self._carried.join(rows)
+        columns = rows.columns
+        ready = among(columns["group"], columns["episode"], {(g.group, g.episode) for g in self.finished})
+        self._carried = rows.select(~ready & (columns["episode"] >= oldest[columns["group"]]))
+        self._ready = rows.select(ready) if ready.any() else None
+        if self._ready is not None:
+            self._ready.columns["advantages"] = self._advantages(self._ready.columns).astype(np.float32)
+        return np.nan, float(self.group_size - 1) if ready.any() else 0.0
+
+    def _rows_of_rollout(self) -> Rows:
+        keys: dict[str, NDArray[Any]] = {
+            "group": self._groups,
+            "slot": np.broadcast_to(np.arange(self.n_envs), self.episodes.shape),
+            "episode": self.episodes,
+            "time": self.times,
+            "reward": self.plain_rewards,
+            "weight": self.weights,
+        }
+        observations: Any = self.__dict__["observations"]
+        named = observations if isinstance(observations, dict) else {"": observations}
+        columns = {name: self.swap_and_flatten(getattr(self, name)) for name in FIELDS}  # type: ignore[attr-defined]
+        return Rows(
+            {name: self.swap_and_flatten(values) for name, values in named.items()},  # type: ignore[attr-defined]
+            {**columns, **{name: values.T.ravel().copy() for name, values in keys.items()}},
+        )
+
+    def _advantages(self, columns: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """Of the rows of finished groups; those of groups whose returns are alike are exactly 0."""
+        row_group = np.zeros(len(columns["slot"]), dtype=np.int64)
+        for number, group in enumerate(self.finished):
+            row_group[(columns["group"] == group.group) & (columns["episode"] == group.episode)] = number
+        member, time = columns["slot"] % self.group_size, columns["time"]
+        flat = np.array([alike(group, self.zero_tolerance, self.outcomes.return_std) for group in self.finished])
+        columns["finished"], columns["alike"] = row_group, flat[row_group]
+        assert self.scale is not None
+        if self.advantage == "outcome":
+            by_member = outcome_advantages(np.stack([group.returns for group in self.finished]))
+            of_member = np.repeat(np.arange(len(by_member)), self.group_size)
+            least = self.std_floor * self.outcomes.return_std
+            by_member = scaled(by_member.ravel(), of_member, self.scale, least).reshape(by_member.shape)
+            advantages = by_member[row_group, member]
+            advantages[columns["alike"]] = 0.0
+            return advantages * self._factors(numbered(columns["slot"], columns["episode"]))
+        rewards = np.zeros((len(self.finished), self.group_size, int(time.max()) + 1))
+        rewards[row_group, member, time] = columns["reward"]
+        advantages = return_to_go_advantages(rewards, self.gamma)[row_group, member, time]
+        advantages[columns["alike"]] = 0.0
+        return self._scaled(advantages, row_group, numbered(columns["slot"], columns["episode"]))
+
+    # ------------------------------------------------------------------ samples
+
+    def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
+        if self.empty:
+            return
+        self._load()
+        kept = row_weights.thin(self._probabilities, self._thinning_rng)
+        for rows in row_weights.chunks(kept, batch_size or len(kept)):
+            yield self._get_samples(rows)  # type: ignore[attr-defined]  # the parent is a rollout buffer
+
+    def get_episodes(self, batch_size: int) -> Generator[tuple[Any, NDArray[np.int64]], None, None]:
+        """
+        Minibatches of whole episodes, of at least ``batch_size`` rows where there are so many, in random order.
+
+        :param batch_size: Least number of rows.
+        :return: Samples, and the number of the episode of each row, from 0.
+        """
+        if self.empty:
+            return
+        self._load()
+        assert self._ready is not None
+        columns = self._ready.columns
+        used = np.flatnonzero(columns["weight"])
+        episode = numbered(columns["slot"][used], columns["episode"][used])
+        shuffled = self._thinning_rng.permutation(int(episode.max()) + 1)[episode]
+        order = np.argsort(shuffled, kind="stable")
+        ends = np.cumsum(np.bincount(shuffled))
+        n_batches = max(1, len(used) // batch_size)
+        # Episodes go to the minibatch in whose equal share of the rows they end.
+        batch_of_episode = np.minimum((ends - 1) * n_batches // len(used), n_batches - 1)
+        for batch in np.unique(batch_of_episode):
+            chosen = order[batch_of_episode[shuffled[order]] == batch]
+            yield self._get_samples(used[chosen]), numbered(shuffled[chosen])  # type: ignore[attr-defined]
+
+    def _load(self) -> None:
+        """Put the rows to train on where the parent takes samples from."""
+        if self.generator_ready:
+            return
+        assert self._ready is not None
+        observations, columns = self._ready
+        loaded = {"observations": observations[""] if "" in observations else observations}
+        self.__dict__.update(loaded | {name: columns[name] for name in (*FIELDS, "advantages")})
+        self._probabilities = row_weights.inclusion_probabilities(columns["weight"])
+        self.generator_ready = True
+
+    # ------------------------------------------------------------------ shaping
+
+    def shape_alike(self, entropy: Callable[[Any], NDArray[np.floating]], alpha: float, good_return: float) -> None:
+        """
+        Give the rows of groups whose returns are alike an advantage all the same, see
+        :func:`~sb3_budget.core.group_advantages.shaped_by_entropy`.
+
+        :param entropy: Entropy of the policy at observations, shape (n,).
+        :param alpha: Strength.
+        :param good_return: A group did well if its members' mean return is at least so high.
+        """
+        if self._ready is None:
+            return
+        chosen = self._ready.columns["alike"]
+        if not chosen.any():
+            return
+        alike_rows = self._ready.select(chosen)
+        observations = alike_rows.observations
+        entropies = entropy(observations[""] if "" in observations else observations)
+        group = alike_rows.columns["finished"]
+        good = np.array([finished.returns.mean() >= good_return for finished in self.finished])[group]
+        self._ready.columns["advantages"][chosen] = shaped_by_entropy(entropies, group, good, alpha)
+
+
+class FinishedGroupRolloutBuffer(FinishedGroupBufferMixin, RolloutBuffer):
+    """
+    The rollout buffer of :class:`~sb3_budget.GRPO` with ``advantage="outcome"`` or ``"return_to_go"``.
+
+    :param buffer_size: Number of rows per slot that a rollout adds.
+    :param observation_space: Observation space, not a ``Dict``.
+    :param action_space: Action space.
+    :param kwargs: Keyword arguments of :class:`FinishedGroupBufferMixin` and :class:`~sb3_budget.SelectiveRolloutBuffer`.
+    :raises ValueError: if an argument is out of range, ``n_envs`` is no multiple of ``group_size``, or the observation
+        space is a ``Dict``.
+    """
+
+
+class FinishedGroupDictRolloutBuffer(FinishedGroupBufferMixin, DictRolloutBuffer):
+    """
+    ``Dict`` observations; otherwise as :class:`FinishedGroupRolloutBuffer`.
+
+    :raises ValueError: if an argument is out of range or the observation space is no ``Dict``.
+    """
