@@ -78,6 +78,23 @@ ARMS = {
     "random-gate": Arm("control: stops at random, as often as full", control=_same_rate, copies="full"),
     "grpo": Arm("GRPO on groups of 4", staggered=False, group_size=4, group_relative=True),
     "grouped": Arm("control: PPO on the starts of grpo", staggered=False, group_size=4),
+    "grpo+select": Arm("GRPO + value gate, quantile 0.25", staggered=False, gate=0.25, group_size=4, group_relative=True),
+    "grpo+random-gate": Arm(
+        "control: stops at random, as often as grpo+select",
+        staggered=False,
+        control=_same_rate,
+        copies="grpo+select",
+        group_size=4,
+        group_relative=True,
+    ),
+    "grpo+short-horizon": Arm(
+        "control: every episode as long as grpo+select's mean",
+        staggered=False,
+        control=_same_mean,
+        copies="grpo+select",
+        group_size=4,
+        group_relative=True,
+    ),
     "short-horizon": Arm("control: every episode as long as full's mean", control=_same_mean, copies="full"),
 }
 
@@ -101,10 +118,11 @@ def split(name: str) -> tuple[Arm, str]:
     :param name: an arm, or ``arm+label`` for the same arm with hyperparameters of its own
     :return: the arm and ``+label`` (or an empty string)
     """
-    base, plus, label = name.partition("+")
-    if base not in ARMS or (plus and not label):
-        raise ValueError(f"unknown arm {name!r}; there are {', '.join(ARMS)}, and arm+label for a second setting of one")
-    return ARMS[base], plus + label
+    for base in sorted(ARMS, key=len, reverse=True):
+        label = name.removeprefix(base)
+        if name.startswith(base) and (not label or (label.startswith("+") and len(label) > 1)):
+            return ARMS[base], label
+    raise ValueError(f"unknown arm {name!r}; there are {', '.join(ARMS)}, and arm+label for a second setting of one")
 
 
 def copied_arm(name: str) -> str | None:
@@ -176,5 +194,7 @@ def buffer(name: str, settings: Settings, observation_space: spaces.Space) -> di
     arm, _ = split(name)
     if not arm.selective:
         return {}
+    if arm.group_relative:
+        return {"rollout_buffer_kwargs": dict(settings.buffer)}
     chosen = SelectiveDictRolloutBuffer if isinstance(observation_space, spaces.Dict) else SelectiveRolloutBuffer
     return {"rollout_buffer_class": chosen, "rollout_buffer_kwargs": dict(settings.buffer)}

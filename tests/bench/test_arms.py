@@ -93,3 +93,23 @@ def test_a_run_too_short_to_copy_is_an_error(part):
     result = {"env": "e", "arm": "full", "seed": 0, "looks": 9, "stops": 2, "rejections": 3, "mean_length": 50.0, **part}
     with pytest.raises(ValueError, match="too short"):
         run.reference(result)
+
+
+def test_arms_of_grpo_with_a_gate_train_and_their_controls_copy_them():
+    venv = make_vec_env("CartPole-v1", 8, seed=0)
+    algorithm, own = arms.algorithm("grpo+select")
+    model = algorithm(
+        "MlpPolicy",
+        arms.wrap("grpo+select", venv, SETTINGS, 3),
+        n_steps=8,
+        batch_size=64,
+        device="cpu",
+        **own,
+        **arms.buffer("grpo+select", SETTINGS, venv.observation_space),
+    )
+    callback = arms.callback("grpo+select", SETTINGS, 3, None)
+    model.learn(128, callback=callback)
+    assert isinstance(model, GRPO) and callback.gate.quantile == 0.25
+    assert arms.copied_arm("grpo+random-gate") == arms.copied_arm("grpo+short-horizon") == "grpo+select"
+    assert arms.copied_arm("grpo+random-gate+low") == "grpo+select+low"
+    assert arms.split("grpo+low") == (arms.ARMS["grpo"], "+low")
