@@ -56,6 +56,17 @@ def require_equal_starts(observations: Any, group_size: int) -> None:
             )
 
 
+def require_no_memory(policy: ActorCriticPolicy) -> None:
+    """
+    :param policy: A policy.
+    :raises ValueError: if it carries a state from step to step, which PPO's rollouts do not.
+    """
+    if hasattr(policy, "lstm_actor"):
+        raise ValueError(
+            f"{type(policy).__name__} is recurrent, and GRPO collects rollouts as PPO does: use a policy without memory"
+        )
+
+
 def require_entropy_of_states(policy: ActorCriticPolicy) -> None:
     """
     :param policy: A policy.

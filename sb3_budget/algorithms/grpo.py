@@ -18,7 +18,13 @@ from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_wrapper
 
 from sb3_budget.algorithms import group_update
-from sb3_budget.algorithms.group_checks import InertGroups, controlled, require_entropy_of_states, require_equal_starts
+from sb3_budget.algorithms.group_checks import (
+    InertGroups,
+    controlled,
+    require_entropy_of_states,
+    require_equal_starts,
+    require_no_memory,
+)
 from sb3_budget.buffers.finished_group_buffer import (
     FinishedGroupBufferMixin,
     FinishedGroupDictRolloutBuffer,
@@ -237,6 +243,7 @@ class GRPO(PPO):
         if not self._leaves_scale_to_ppo:
             self.normalize_advantage = False
         super()._setup_model()
+        require_no_memory(self.policy)
         self.rollout_buffer.seed(self.seed)
         if self.clip_range_high is not None:
             self.clip_range_high = FloatSchedule(self.clip_range_high)

@@ -331,3 +331,10 @@ def test_misuse_is_refused():
         GRPO("MlpPolicy", contexts(4), rollout_buffer_kwargs={"advantage": "gae"}, **SMALL)
     with pytest.raises(ValueError, match="use GroupDictRolloutBuffer"):
         GroupRolloutBuffer(8, Named.observation_space, spaces.Discrete(2), n_envs=4)
+
+
+def test_recurrent_policies_are_refused():
+    recurrent = pytest.importorskip("sb3_contrib.common.recurrent.policies")
+    arguments = {**SMALL, "policy_kwargs": {"lstm_hidden_size": 4}}
+    with pytest.raises(ValueError, match="RecurrentActorCriticPolicy is recurrent"):
+        GRPO(recurrent.RecurrentActorCriticPolicy, contexts(4), **arguments)
