@@ -25,6 +25,8 @@ from sb3_budget.core.gates import (
     ValueGate,
 )
 from sb3_budget.core.scores import RolloutView
+from sb3_budget.core.start_rules import DiscardRule, LevelReplayRule, RecycleRule, SkipRule
+from sb3_budget.core.starts import PoolEntries
 from sb3_budget.policies.critic_learning_rate import CriticLearningRatePolicy
 from sb3_budget.policies.ensemble_actor_critic import (
     EnsembleActorCriticCnnPolicy,
@@ -37,6 +39,7 @@ from sb3_budget.vec_env.hidden_context import HiddenContextWrapper
 from sb3_budget.vec_env.spare_reset import SpareResetEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 from sb3_budget.vec_env.start import Start
+from sb3_budget.vec_env.start_pool import StartPool
 from sb3_budget.vec_env.thread_vec_env import ThreadVecEnv
 
 #: Names that need sb3-contrib and are imported when they are first used.
@@ -61,6 +64,7 @@ __all__ = [
     "AdaptiveQuantileCallback",
     "ConfidenceGate",
     "CriticLearningRatePolicy",
+    "DiscardRule",
     "EnsembleActorCriticCnnPolicy",
     "EnsembleActorCriticPolicy",
     "EnsembleMultiInputActorCriticPolicy",
@@ -69,10 +73,13 @@ __all__ = [
     "GroupRolloutBuffer",
     "HeuristicGate",
     "HiddenContextWrapper",
+    "LevelReplayRule",
     "PhasePenaltyCallback",
+    "PoolEntries",
     "QuantileGate",
     "RandomGate",
     "RatioGate",
+    "RecycleRule",
     "RewardGate",
     "RolloutLengthCallback",
     "RolloutView",
@@ -84,11 +91,13 @@ __all__ = [
     "SelectiveRecurrentRolloutBuffer",
     "SelectiveRolloutBuffer",
     "SelectiveRolloutCallback",
+    "SkipRule",
     "SpareResetEnv",
     "StabilityCallback",
     "StaggeredResetCallback",
     "StaggeredResetVecEnv",
     "Start",
+    "StartPool",
     "StateWrapper",
     "ThreadVecEnv",
     "ValueGate",
