@@ -29,20 +29,21 @@ class StartPool:
 
     and levels of your choice are ``StartPool([Start(level, seed=level) for level in levels])``.
 
-    :param starts: Number of starts, each with a seed of its own for ``env.reset(seed=...)``, or the starts: by seed, options or
-        snapshot. A start by options without a seed is a task whose seed changes with every group.
+    :param starts: Number of starts, each with a seed of its own for ``env.reset(seed=...)``, or the starts themselves: by
+        seed, options or snapshot. A start by options without a seed is a task whose seed changes with every group.
     :param rule: Which start comes next: ``"recycle"`` (default, :class:`~sb3_budget.RecycleRule`), ``"discard"``
         (:class:`~sb3_budget.DiscardRule`), ``"skip"`` (:class:`~sb3_budget.SkipRule`), ``"plr"``
         (:class:`~sb3_budget.LevelReplayRule`), one of these classes with arguments of your own, or a function
         ``(entries, rng) -> entry`` of :class:`~sb3_budget.PoolEntries`, which uses all groups.
-    :param oversampling: Groups that are rolled out per group that is wanted, at least 1 (default). Of ``m`` finished groups the
-        first ``ceil(m / oversampling)`` with different returns are used, the others are left out and can be drawn again.
-    :param tolerance: Returns of a group are the same if the largest is at most so many standard deviations of all returns above
-        the smallest. 0 by default: exactly equal.
-    :param good_return: A group of same returns is easy from this return on, and hard below. By default from the running mean of
-        all returns on.
-    :param seed: Decides the seeds of the starts where ``starts`` is a number. The draws are decided by the generator that each
-        is made with.
+    :param oversampling: Groups that are rolled out per group that is wanted, at least 1 (default). Of ``m`` finished groups
+        the first ``ceil(m / oversampling)`` with a spread of returns are used; the others are left out, and their starts
+        can be drawn again.
+    :param tolerance: Largest difference within a group that counts as no spread, in standard deviations of all returns. 0
+        by default: exactly equal returns.
+    :param good_return: A group without a spread is easy from this return on, and hard below. By default from the running
+        mean of all returns on.
+    :param seed: Decides the seeds of the starts where ``starts`` is a number. Draws are decided by the generator that comes
+        with each of them.
     :raises ValueError: if an argument is out of range, or starts have the same id, an id that cannot be hashed, or decide
         nothing.
     """
@@ -82,14 +83,18 @@ class StartPool:
         :param scores: Priority of each for :class:`~sb3_budget.LevelReplayRule`, one per group. By default the standard
             deviation of its returns.
         :return: Whether the update learns from each, one per group.
-        :raises ValueError: if the pool gave no start for one of them or has its record, or a number is not finite.
+        :raises ValueError: if one began in no start of this pool, is recorded twice, or has returns that are not finite.
         """
-        for group, episode, _ in finished:
+        keys = [(group, episode) for group, episode, _ in finished]
+        for group, episode in keys:
             if (group, episode) not in self._given:
-                raise ValueError(f"The pool gave no start to episode {episode} of group {group}, or has its record already")
-        entries = [self._given[group, episode] for group, episode, _ in finished]
-        used = self._pool.record(entries, [returns for _, _, returns in finished], scores)
-        latest = {group: episode for group, episode, _ in sorted(finished, key=lambda each: each[1])}
+                raise ValueError(f"Episode {episode} of group {group} has no start of this pool that is not recorded yet")
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"An episode of a group is recorded once, but one of {keys} is given twice")
+        used = self._pool.record([self._given[key] for key in keys], [returns for _, _, returns in finished], scores)
+        latest: dict[int, int] = {}
+        for group, episode in keys:
+            latest[group] = max(episode, latest.get(group, -1))
         # Members finish their episodes in order: what lies before the latest was broken off by a reset.
         self._given = {key: entry for key, entry in self._given.items() if key[1] > latest.get(key[0], -1)}
         return used
@@ -143,11 +148,11 @@ def _checked_starts(starts: Sequence[Start]) -> tuple[Start, ...]:
         raise ValueError("A pool of 0 starts has none to draw: give at least 1")
     known = set()
     for start in checked:
+        if not isinstance(start, Start):
+            raise ValueError(f"A pool is made of a number of starts or of Start objects, not of a {type(start).__name__}")
         check_start(start)
         if start.seed is None and start.options is None and start.snapshot is None:
-            raise ValueError(
-                f"Start {start.id!r} has no seed, options or snapshot, so that members would begin in different states"
-            )
+            raise ValueError(f"Start {start.id!r} has no seed, options or snapshot: members would begin in different states")
         try:
             repeated = start.id in known
         except TypeError as error:
