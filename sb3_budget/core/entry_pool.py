@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sb3_budget.core.start_rules import PoolRule
-from sb3_budget.core.starts import Moments, Outcome, Record, add_values, classify, fresh_entries, select_groups
+from sb3_budget.core.starts import Moments, Outcome, Record, add_values, classify, deviation, fresh_entries, select_groups
 
 
 class PoolStatistics(NamedTuple):
@@ -119,7 +119,7 @@ class EntryPool:
         groups = [np.asarray(members, dtype=np.float64) for members in returns]
         if len(groups) != len(entries) or any(members.ndim != 1 or members.size == 0 for members in groups):
             raise ValueError(f"{len(entries)} groups need as many arrays of returns, each of the shape (k,) with k >= 1")
-        given = np.array([members.std() for members in groups]) if scores is None else np.asarray(scores, dtype=np.float64)
+        given = np.array([deviation(members) for members in groups]) if scores is None else np.asarray(scores, dtype=np.float64)
         if given.shape != (len(groups),):
             raise ValueError(f"scores must have the shape ({len(groups)},) of the groups, got {given.shape}")
         if not np.isfinite(np.concatenate([given, *groups])).all():
@@ -148,7 +148,7 @@ class EntryPool:
         else:
             known.runs[entry] = known.runs[entry] + 1 if outcome == before else 1
         known.visits[entry] += 1
-        known.means[entry], known.stds[entry], known.scores[entry] = returns.mean(), returns.std(), score
+        known.means[entry], known.stds[entry], known.scores[entry] = returns.mean(), deviation(returns), score
         known.outcomes[entry], known.last_records[entry] = outcome, self.n_records
         return before
 

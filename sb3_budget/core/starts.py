@@ -132,6 +132,15 @@ def add_values(moments: Moments, values: ArrayLike, memory: float = MEMORY) -> M
     return Moments(kept * count, moments.mean + apart * new.size / count, kept * squares)
 
 
+def deviation(returns: ArrayLike) -> float:
+    """
+    :param returns: returns of the members of a group, shape (k,)
+    :return: their standard deviation; exactly 0 where all are equal, which rounding may spoil otherwise
+    """
+    given = np.asarray(returns, dtype=np.float64)
+    return float(given.std()) if given.max() > given.min() else 0.0
+
+
 def classify(returns: ArrayLike, moments: Moments, tolerance: float = 0.0, good_return: float | None = None) -> Outcome:
     """
     A group of one has nothing to compare with, and counts as a signal.
