@@ -119,7 +119,7 @@ class EntryPool:
         groups = [np.asarray(members, dtype=np.float64) for members in returns]
         if len(groups) != len(entries) or any(members.ndim != 1 or members.size == 0 for members in groups):
             raise ValueError(f"{len(entries)} groups need as many arrays of returns, each of the shape (k,) with k >= 1")
-        given = np.array([deviation(members) for members in groups]) if scores is None else np.asarray(scores, dtype=np.float64)
+        given = np.array([deviation(members) for members in groups] if scores is None else scores, dtype=np.float64)
         if given.shape != (len(groups),):
             raise ValueError(f"scores must have the shape ({len(groups)},) of the groups, got {given.shape}")
         if not np.isfinite(np.concatenate([given, *groups])).all():

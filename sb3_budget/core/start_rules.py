@@ -56,8 +56,9 @@ class RecycleRule:
     :param easy_decay: A start that is easy for the ``r``-th time in a row weighs ``easy_decay ** (r - 1)``, in ``(0, 1]``.
         1 by default, as in the paper, which notes that solved starts then waste rollouts.
     :param min_weight: Floor of that weight, positive, so that an easy start can still flip.
-    :param new_pass_at: Share of consumed starts at which a new pass begins, with weight 1 for all, in ``(0, 1]``. 1 by
-        default, as in the paper: with starts that never have a spread that pass never ends, and a smaller share helps.
+    :param draws_per_start: A new pass begins, and consumed starts weigh 1 again, when all are consumed, or else after this
+        many draws per start of the pool, at least 1. Without that limit (``math.inf``) a pass never ends once only starts
+        are left that the policy cannot solve, or always solves. 2 by default, about the whole budget of the paper.
     :param max_discarded: Largest share of the finished groups of a rollout that the update leaves out; 0 leaves none out.
     :raises ValueError: if an argument is out of range.
     """
@@ -66,20 +67,24 @@ class RecycleRule:
         self,
         easy_decay: float = 1.0,
         min_weight: float = 0.05,
-        new_pass_at: float = 1.0,
+        draws_per_start: float = 2.0,
         max_discarded: float = 0.9,
     ):
         _require_positive_share("easy_decay", easy_decay)
         _require_positive_share("min_weight", min_weight)
-        _require_positive_share("new_pass_at", new_pass_at)
         _require_share("max_discarded", max_discarded)
-        self.easy_decay, self.min_weight, self.new_pass_at = easy_decay, min_weight, new_pass_at
+        if not draws_per_start >= 1.0:
+            raise ValueError(f"draws_per_start={draws_per_start} must be at least 1 draw per start")
+        self.easy_decay, self.min_weight, self.draws_per_start = easy_decay, min_weight, draws_per_start
         self.max_discarded = max_discarded
+        self._draws = 0
 
     def draw(self, entries: PoolEntries, rng: np.random.Generator) -> int:
         weights = entries.weights
-        if (weights == 0.0).mean() >= self.new_pass_at:
-            weights[:] = 1.0
+        if not weights.any() or self._draws >= self.draws_per_start * len(weights):
+            weights[weights == 0.0] = 1.0
+            self._draws = 0
+        self._draws += 1
         others = np.where(entries.drawn, 0.0, weights)
         return draw_weighted(others if others.any() else weights, rng)
 

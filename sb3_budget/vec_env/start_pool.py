@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import cloudpickle  # type: ignore[import-untyped]  # it ships no types
@@ -143,7 +143,7 @@ def _seeded_starts(n: int, seed: int | None) -> tuple[Start, ...]:
 
 
 def _checked_starts(starts: Sequence[Start]) -> tuple[Start, ...]:
-    checked = tuple(starts)
+    checked = tuple(starts) if isinstance(starts, Iterable) else (starts,)
     if not checked:
         raise ValueError("A pool of 0 starts has none to draw: give at least 1")
     known = set()

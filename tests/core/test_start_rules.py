@@ -57,8 +57,8 @@ def test_weights_stay_weights_and_draws_stay_in_the_pool(rule, n, rollouts, seed
 
 @pytest.mark.parametrize("rule", sorted(rules.PRESETS))
 def test_equal_generators_draw_equal_starts(rule):
-    first, second = ([pool.draw(np.random.default_rng([7, i])) for i in range(20)] for pool in [make_pool(5, rule) for _ in "12"])
-    assert first == second
+    first, second = make_pool(5, rule), make_pool(5, rule)
+    assert draw(first, np.random.default_rng(7), 20) == draw(second, np.random.default_rng(7), 20)
 
 
 # ---------------------------------------------------------------------- recycle
@@ -77,12 +77,12 @@ def test_a_used_signal_is_consumed_and_nothing_else():
 @EXAMPLES
 @given(st.integers(1, 8), OUTCOMES, st.integers(0, 99))
 def test_consumed_starts_are_not_drawn_before_a_new_pass(n, rollouts, seed):
-    pool, rng = make_pool(n, "recycle"), np.random.default_rng(seed)
+    pool, rng = make_pool(n, rules.RecycleRule(draws_per_start=math.inf)), np.random.default_rng(seed)
     consumed: set[int] = set()
     for outcomes in rollouts:
-        entries = draw(pool, rng, len(outcomes))
-        if len(consumed) == n and entries:
+        if len(consumed) == n and outcomes:
             consumed = set()
+        entries = draw(pool, rng, len(outcomes))
         assert not consumed.intersection(entries)
         record(pool, entries, *outcomes)
         consumed |= {entry for entry, outcome in zip(entries, outcomes, strict=True) if outcome == Outcome.SIGNAL}
@@ -94,8 +94,10 @@ def test_between_two_records_none_is_drawn_twice_where_others_are_left():
     record(pool, [0, 1], Outcome.SIGNAL, Outcome.SIGNAL)
     assert sorted(draw(pool, rng, 4)) == [2, 3, 4, 5]
     assert set(draw(pool, rng, 8)) <= {2, 3, 4, 5}
-    record(pool, [2], Outcome.HARD)
-    assert sorted(draw(pool, rng, 4)) == [2, 3, 4, 5]
+    pool, rng = make_pool(4, "recycle"), np.random.default_rng(0)
+    for _ in range(2):
+        assert sorted(draw(pool, rng, 4)) == [0, 1, 2, 3]
+        record(pool, [2], Outcome.HARD)
 
 
 def test_repeatedly_easy_starts_weigh_less_down_to_a_floor_and_recover():
@@ -121,14 +123,23 @@ def test_decayed_starts_are_drawn_in_proportion():
     assert is_binomial(drawn, n, 1 / 1.25)
 
 
-def test_a_new_pass_begins_at_the_share_that_is_asked_for():
-    pool, rng = make_pool(4, rules.RecycleRule(new_pass_at=0.5)), np.random.default_rng(0)
-    record(pool, [0], Outcome.SIGNAL)
+def test_a_pass_ends_with_the_last_consumed_start_or_after_its_draws():
+    pool, rng = make_pool(3, rules.RecycleRule(draws_per_start=2.0)), np.random.default_rng(0)
+    record(pool, [0, 1, 2], *[Outcome.SIGNAL] * 3)
     pool.draw(rng)
-    assert pool.entries.weights.tolist() == [0.0, 1.0, 1.0, 1.0]
-    record(pool, [1], Outcome.SIGNAL)
+    assert pool.entries.weights.tolist() == [1.0] * 3
+    record(pool, [0, 1], *[Outcome.SIGNAL] * 2)
+    assert draw(pool, rng, 5) == [2] * 5
+    # A weight that has decayed stays as it is.
+    pool.entries.weights[2] = 0.5
     pool.draw(rng)
-    assert pool.entries.weights.tolist() == [1.0] * 4
+    assert pool.entries.weights.tolist() == [1.0, 1.0, 0.5]
+
+
+def test_without_a_limit_a_pass_goes_on_while_a_start_is_not_consumed():
+    pool, rng = make_pool(3, rules.RecycleRule(draws_per_start=math.inf)), np.random.default_rng(0)
+    record(pool, [0, 1], *[Outcome.SIGNAL] * 2)
+    assert draw(pool, rng, 50) == [2] * 50
 
 
 # ---------------------------------------------------------------------- discard and skip
@@ -234,7 +245,7 @@ def test_what_is_no_rule_is_refused(rule):
     [
         (rules.RecycleRule, {"easy_decay": 0.0}, r"easy_decay=0\.0 must lie in \(0, 1\]"),
         (rules.RecycleRule, {"min_weight": 0.0}, r"min_weight=0\.0"),
-        (rules.RecycleRule, {"new_pass_at": 1.5}, r"new_pass_at=1\.5"),
+        (rules.RecycleRule, {"draws_per_start": 0.5}, r"draws_per_start=0\.5 must be at least 1 draw per start"),
         (rules.RecycleRule, {"max_discarded": np.nan}, r"max_discarded=nan must lie in \[0, 1\]"),
         (rules.DiscardRule, {"max_discarded": 1.1}, r"max_discarded=1\.1"),
         (rules.SkipRule, {"p_easy": 0.0}, r"p_easy=0\.0 and p_hard=0\.5 must lie in \[0\.05, 0\.95\]"),
