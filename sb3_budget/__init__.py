@@ -26,6 +26,8 @@ from sb3_budget.core.gates import (
     ValueGate,
 )
 from sb3_budget.core.scores import RolloutView
+from sb3_budget.core.start_rules import DiscardRule, LevelReplayRule, RecycleRule, SkipRule
+from sb3_budget.core.starts import PoolEntries
 from sb3_budget.policies.critic_learning_rate import CriticLearningRatePolicy
 from sb3_budget.policies.ensemble_actor_critic import (
     EnsembleActorCriticCnnPolicy,
@@ -38,6 +40,7 @@ from sb3_budget.vec_env.hidden_context import HiddenContextWrapper
 from sb3_budget.vec_env.spare_reset import SpareResetEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 from sb3_budget.vec_env.start import Start
+from sb3_budget.vec_env.start_pool import StartPool
 from sb3_budget.vec_env.thread_vec_env import ThreadVecEnv
 
 #: Names that need sb3-contrib and are imported when they are first used.
@@ -62,6 +65,7 @@ __all__ = [
     "AdaptiveQuantileCallback",
     "ConfidenceGate",
     "CriticLearningRatePolicy",
+    "DiscardRule",
     "EnsembleActorCriticCnnPolicy",
     "EnsembleActorCriticPolicy",
     "EnsembleMultiInputActorCriticPolicy",
@@ -72,10 +76,13 @@ __all__ = [
     "GroupRolloutBuffer",
     "HeuristicGate",
     "HiddenContextWrapper",
+    "LevelReplayRule",
     "PhasePenaltyCallback",
+    "PoolEntries",
     "QuantileGate",
     "RandomGate",
     "RatioGate",
+    "RecycleRule",
     "RewardGate",
     "RolloutLengthCallback",
     "RolloutView",
@@ -87,11 +94,13 @@ __all__ = [
     "SelectiveRecurrentRolloutBuffer",
     "SelectiveRolloutBuffer",
     "SelectiveRolloutCallback",
+    "SkipRule",
     "SpareResetEnv",
     "StabilityCallback",
     "StaggeredResetCallback",
     "StaggeredResetVecEnv",
     "Start",
+    "StartPool",
     "StateWrapper",
     "ThreadVecEnv",
     "ValueGate",

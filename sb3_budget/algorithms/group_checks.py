@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from stable_baselines3.common.distributions import DiagGaussianDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_wrapper
 
+from sb3_budget.buffers.finished_group_buffer import FinishedGroupBufferMixin
+from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
+if TYPE_CHECKING:
+    from sb3_budget.algorithms.grpo import GRPO
+
+#: Advantages that need no critic, but whole episodes.
+WHOLE_EPISODES = tuple(FinishedGroupBufferMixin.ADVANTAGES)
+ADVANTAGES = (*GroupBufferMixin.ADVANTAGES, *WHOLE_EPISODES)
 #: Groups are judged over so many rollouts, and do little below these numbers.
 ROLLOUTS, LEAST_COEFFICIENT, LEAST_PEERS = 20, 0.1, 0.5
 
@@ -77,6 +85,38 @@ def require_entropy_of_states(policy: ActorCriticPolicy) -> None:
         raise ValueError(
             f"zero_variance_shaping needs an entropy that depends on the state, and that of {type(distribution).__name__} "
             "does not, or has no closed form: use discrete actions or use_sde=True"
+        )
+
+
+def require_sense(model: GRPO, normalize_advantage: bool) -> None:
+    """
+    Refuse what does not exist, and what would have no effect.
+
+    :param model: A model with its arguments.
+    :param normalize_advantage: Whether PPO's was asked for.
+    :raises ValueError: naming the arguments that disagree.
+    """
+    if model.advantage not in ADVANTAGES:
+        raise ValueError(f"advantage={model.advantage!r} is not one of {', '.join(map(repr, ADVANTAGES))}")
+    if model.group_size == 1 and model.advantage in WHOLE_EPISODES:
+        raise ValueError(f"advantage={model.advantage!r} compares the members of a group, and group_size is 1")
+    if normalize_advantage and not model.leaves_scale_to_ppo:
+        raise ValueError(
+            f"normalize_advantage=True has no part in advantage={model.advantage!r}, scale={model.scale!r}: leave it out"
+        )
+    if model.importance_sampling_level not in ("step", "episode"):
+        raise ValueError(f"importance_sampling_level={model.importance_sampling_level!r} is neither 'step' nor 'episode'")
+    if model.importance_sampling_level == "episode" and model.advantage != "outcome":
+        raise ValueError("importance_sampling_level='episode' is for one advantage per episode: advantage='outcome'")
+    if model.beta < 0.0:
+        raise ValueError(f"beta={model.beta} must not be negative")
+    if model.reference_interval is not None and (model.beta == 0.0 or model.reference_interval < 1):
+        raise ValueError(f"reference_interval={model.reference_interval} needs beta > 0, and at least one update")
+    if model.zero_variance_shaping < 0.0 or (model.zero_variance_shaping > 0.0) != (model.good_return is not None):
+        raise ValueError("zero_variance_shaping must not be negative, and goes together with good_return")
+    if model.zero_variance_shaping > 0.0 and model.advantage not in WHOLE_EPISODES:
+        raise ValueError(
+            f"zero_variance_shaping has no part in advantage={model.advantage!r}, only in 'outcome' and 'return_to_go'"
         )
 
 

@@ -19,11 +19,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_wra
 
 from sb3_budget.algorithms import group_update
 from sb3_budget.algorithms.group_checks import (
+    WHOLE_EPISODES,
     InertGroups,
     controlled,
     require_entropy_of_states,
     require_equal_starts,
     require_no_memory,
+    require_sense,
 )
 from sb3_budget.buffers.finished_group_buffer import (
     FinishedGroupBufferMixin,
@@ -41,10 +43,8 @@ from sb3_budget.policies.ensemble_actor_critic import (
 from sb3_budget.policies.entropy import entropies
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.group_starts import GroupStarts, StartRule, seeded_start
+from sb3_budget.vec_env.start_pool import StartPool
 
-#: Advantages that need no critic, but whole episodes.
-WHOLE_EPISODES = tuple(FinishedGroupBufferMixin.ADVANTAGES)
-ADVANTAGES = (*GroupBufferMixin.ADVANTAGES, *WHOLE_EPISODES)
 #: By whether advantages are of whole episodes, and observations a Dict.
 BUFFERS: dict[tuple[bool, bool], type[RolloutBuffer]] = {
     (False, False): GroupRolloutBuffer,
@@ -103,7 +103,8 @@ class GRPO(PPO):
     :param good_return: With ``zero_variance_shaping``: a group did well if its mean return is at least so high, in the
         units the model is trained on.
     :param start_rule: ``(group, episode, rng) -> Start``, for starts other than by seed: options, snapshots, levels. It is
-        saved with the model, and so must not hold what cannot be pickled.
+        saved with the model, and so must not hold what cannot be pickled. A :class:`~sb3_budget.StartPool` learns from
+        the groups, and says which of them the update uses.
     :param rollout_buffer_kwargs: Keyword arguments of :class:`~sb3_budget.SelectiveRolloutBuffer`, e.g. ``early_weight``.
     :param kwargs: Further keyword arguments of PPO.
     :raises ValueError: if the number of slots does not fit, the environment cannot be wrapped where it must, or, when
@@ -164,7 +165,7 @@ class GRPO(PPO):
         given = set(self._buffer_arguments).intersection(rollout_buffer_kwargs or {})
         if given:
             raise ValueError(f"{' and '.join(sorted(given))} of the buffer are arguments of GRPO itself")
-        self._require_sense(kwargs.get("normalize_advantage", False))
+        require_sense(self, kwargs.get("normalize_advantage", False))
         super().__init__(policy, env, *args, **{**kwargs, "_init_setup_model": False})
         self.rollout_buffer_class = rollout_buffer_class
         self.rollout_buffer_kwargs = rollout_buffer_kwargs or {}
@@ -172,33 +173,9 @@ class GRPO(PPO):
             require_groups(self.n_envs, self.group_size)
             self._setup_model()
 
-    def _require_sense(self, normalize_advantage: bool) -> None:
-        """Refuse what does not exist, and what would have no effect."""
-        if self.advantage not in ADVANTAGES:
-            raise ValueError(f"advantage={self.advantage!r} is not one of {', '.join(map(repr, ADVANTAGES))}")
-        if self.group_size == 1 and self.advantage in WHOLE_EPISODES:
-            raise ValueError(f"advantage={self.advantage!r} compares the members of a group, and group_size is 1")
-        if normalize_advantage and not self._leaves_scale_to_ppo:
-            raise ValueError(
-                f"normalize_advantage=True has no part in advantage={self.advantage!r}, scale={self.scale!r}: leave it out"
-            )
-        if self.importance_sampling_level not in ("step", "episode"):
-            raise ValueError(f"importance_sampling_level={self.importance_sampling_level!r} is neither 'step' nor 'episode'")
-        if self.importance_sampling_level == "episode" and self.advantage != "outcome":
-            raise ValueError("importance_sampling_level='episode' is for one advantage per episode: advantage='outcome'")
-        if self.beta < 0.0:
-            raise ValueError(f"beta={self.beta} must not be negative")
-        if self.reference_interval is not None and (self.beta == 0.0 or self.reference_interval < 1):
-            raise ValueError(f"reference_interval={self.reference_interval} needs beta > 0, and at least one update")
-        if self.zero_variance_shaping < 0.0 or (self.zero_variance_shaping > 0.0) != (self.good_return is not None):
-            raise ValueError("zero_variance_shaping must not be negative, and goes together with good_return")
-        if self.zero_variance_shaping > 0.0 and self.advantage not in WHOLE_EPISODES:
-            raise ValueError(
-                f"zero_variance_shaping has no part in advantage={self.advantage!r}, only in 'outcome' and 'return_to_go'"
-            )
-
     @property
-    def _leaves_scale_to_ppo(self) -> bool:
+    def leaves_scale_to_ppo(self) -> bool:
+        """Whether advantages are scaled by PPO's ``normalize_advantage``."""
         return self.advantage == "residual" and self.scale is None
 
     @property
@@ -240,7 +217,7 @@ class GRPO(PPO):
             # A model that is loaded with one env, to watch it, trains no groups.
             arguments["group_size"] = 1
         self.rollout_buffer_kwargs = {**self.rollout_buffer_kwargs, **arguments}
-        if not self._leaves_scale_to_ppo:
+        if not self.leaves_scale_to_ppo:
             self.normalize_advantage = False
         super()._setup_model()
         require_no_memory(self.policy)
@@ -325,9 +302,20 @@ class GRPO(PPO):
         if buffer.finished:
             self.logger.record("budget/reward_std", statistics.outcomes.reward_std)
             self.logger.record("budget/frac_reward_zero_std", statistics.outcomes.zero_variance)
+        if isinstance(self.start_rule, StartPool):
+            self._tell_pool(self.start_rule)
         if isinstance(buffer, FinishedGroupBufferMixin) and self.zero_variance_shaping > 0.0:
             assert self.good_return is not None
             buffer.shape_alike(partial(entropies, self.policy), self.zero_variance_shaping, self.good_return)
+
+    def _tell_pool(self, pool: StartPool) -> None:
+        """Let the pool learn from finished groups, and leave those out of the update that it does not use."""
+        groups = [(group.group, group.episode) for group in self.rollout_buffer.finished]
+        returns = [group.returns for group in self.rollout_buffer.finished]
+        used = pool.record([(*key, own) for key, own in zip(groups, returns, strict=True)])
+        self.rollout_buffer.leave_out(key for key, is_used in zip(groups, used, strict=True) if not is_used)
+        for key, value in pool.log_values().items():
+            self.logger.record(key, value)
 
     def train(self) -> None:
         """Update the policy with the rollout buffer; a rollout that finished no group changes nothing."""

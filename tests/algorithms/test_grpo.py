@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 
 from sb3_budget import (
     GRPO,
+    DiscardRule,
     EnsembleActorCriticPolicy,
     EpisodeControlVecEnv,
     GroupDictRolloutBuffer,
@@ -22,6 +23,7 @@ from sb3_budget import (
     SelectiveRolloutCallback,
     StaggeredResetVecEnv,
     Start,
+    StartPool,
     ThreadVecEnv,
 )
 from sb3_budget.vec_env.group_starts import GroupStarts
@@ -331,6 +333,59 @@ def test_misuse_is_refused():
         GRPO("MlpPolicy", contexts(4), rollout_buffer_kwargs={"advantage": "gae"}, **SMALL)
     with pytest.raises(ValueError, match="use GroupDictRolloutBuffer"):
         GroupRolloutBuffer(8, Named.observation_space, spaces.Discrete(2), n_envs=4)
+
+
+class Doors(gym.Env):
+    """The seed decides which of four doors is open; opening it pays 1 and ends the episode, and so does giving up."""
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.door, self.steps = int(self.np_random.integers(4)), 0
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        opened = action == self.door
+        return np.zeros(1, dtype=np.float32), float(opened), opened, self.steps == 3, {}
+
+
+def test_a_pool_learns_from_groups_and_leaves_out_those_without_a_spread(tmp_path):
+    pool = StartPool(20, rule=DiscardRule(max_discarded=1.0), seed=0)
+    venv = make_vec_env(Doors, 8, seed=0)
+
+    model = GRPO("MlpPolicy", venv, group_size=4, start_rule=pool, **SMALL)
+    buffer, left_out, flat = model.rollout_buffer, [], set()
+    leave_out = buffer.leave_out
+
+    def recorded(pairs):
+        flat.update((g.group, g.episode) for g in buffer.finished if np.ptp(g.returns) == 0)
+        left_out.extend(pairs := list(pairs))
+        leave_out(pairs)
+        for group, episode in pairs:
+            rows = (buffer.episodes == episode) & (np.arange(8) // 4 == group)
+            assert rows.any() and (buffer.weights[rows] == 0).all()
+
+    buffer.leave_out = recorded
+    model.learn(2048)
+    assert left_out and set(left_out) == flat
+    assert pool.entries.visits.sum() > 100 and pool.entries.visits.max() > pool.entries.visits.min() >= 1
+    assert model.logger.name_to_value["budget/pool_zero_variance"] >= 0.0
+    model.save(tmp_path / "model")
+    loaded = GRPO.load(tmp_path / "model", env=make_vec_env(Doors, 8, seed=0))
+    np.testing.assert_array_equal(loaded.start_rule.entries.visits, pool.entries.visits)
+    loaded.learn(512, reset_num_timesteps=False)
+    assert loaded.start_rule.entries.visits.sum() > pool.entries.visits.sum()
+
+
+def test_an_update_may_lose_all_its_rows():
+    pool = StartPool(20, rule=DiscardRule(max_discarded=1.0), tolerance=1e9, seed=0)
+    model = GRPO("MlpPolicy", make_vec_env(Doors, 8, seed=0), group_size=4, advantage="outcome", start_rule=pool, **SMALL)
+    before = parameters(model)
+    model.learn(512)
+    np.testing.assert_array_equal(parameters(model), before)
 
 
 def test_recurrent_policies_are_refused():
