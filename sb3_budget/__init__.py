@@ -16,6 +16,7 @@ from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.callbacks.stability_callback import StabilityCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
+from sb3_budget.core.convergence_gate import ConvergenceGate
 from sb3_budget.core.gates import (
     ConfidenceGate,
     HeuristicGate,
@@ -25,6 +26,7 @@ from sb3_budget.core.gates import (
     RewardGate,
     ValueGate,
 )
+from sb3_budget.core.group_gates import GroupQuantileGate
 from sb3_budget.core.scores import RolloutView
 from sb3_budget.policies.critic_learning_rate import CriticLearningRatePolicy
 from sb3_budget.policies.ensemble_actor_critic import (
@@ -61,6 +63,7 @@ __all__ = [
     "AdaptiveOffsetCallback",
     "AdaptiveQuantileCallback",
     "ConfidenceGate",
+    "ConvergenceGate",
     "CriticLearningRatePolicy",
     "EnsembleActorCriticCnnPolicy",
     "EnsembleActorCriticPolicy",
@@ -69,6 +72,7 @@ __all__ = [
     "FinishedGroupDictRolloutBuffer",
     "FinishedGroupRolloutBuffer",
     "GroupDictRolloutBuffer",
+    "GroupQuantileGate",
     "GroupRolloutBuffer",
     "HeuristicGate",
     "HiddenContextWrapper",

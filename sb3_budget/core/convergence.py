@@ -1,9 +1,9 @@
-"""How much alike the members of a group have become, and how much alike is alike enough."""
+"""How far apart the members of a group are."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 
 def edit_distance(actions: ArrayLike) -> float:
@@ -41,8 +41,8 @@ def gaussian_distance(actions: ArrayLike, stds: ArrayLike) -> float:
 
     over all pairs, steps and dimensions. Two independent draws from one Gaussian have
     :math:`E(x - y)^2 = 2 \\sigma^2`, so that the expectation is 0 for members that follow the same distribution, and else
-    the mean of :math:`(\\mu_x - \\mu_y)^2 / (\\sigma_x^2 + \\sigma_y^2)`. The square is taken, and not the absolute value with its
-    floor :math:`2 \\sigma / \\sqrt{\\pi}`, since only there the noise adds up and can be taken off.
+    the mean of :math:`(\\mu_x - \\mu_y)^2 / (\\sigma_x^2 + \\sigma_y^2)`. The square is taken, and not the absolute value with
+    its floor :math:`2 \\sigma / \\sqrt{\\pi}`, since only there the noise adds up and can be taken off.
 
     :param actions: Actions of the members before clipping, shape (n_members, n_steps, n_dims).
     :param stds: The policy's standard deviation at these steps, positive, same shape.
@@ -74,39 +74,3 @@ def return_spread(scores: ArrayLike, scale: float) -> float:
     if np.ptp(checked) == 0.0:
         return 0.0
     return float(checked.std() / scale) if scale > 0.0 else np.inf
-
-
-def alike(returns: ArrayLike, tolerance: float) -> bool:
-    """
-    :param returns: Returns of the members, at least one.
-    :param tolerance: Largest difference, relative to the largest absolute value, that counts as none.
-    :return: Whether the group has zero variance.
-    """
-    checked = np.asarray(returns, dtype=np.float64)
-    return bool(np.ptp(checked) <= tolerance * np.abs(checked).max())
-
-
-def calibrate_threshold(
-    distances: ArrayLike, zero_variance: ArrayLike, floor: float, weights: ArrayLike | None = None
-) -> float | None:
-    """
-    The largest distance to cut at such that, of the groups which are at most as far apart, at least the share ``floor``
-    had zero variance.
-
-    :param distances: Distances of groups that ran to their end, shape (n,). Infinite ones are never cut.
-    :param zero_variance: Whether a group's returns were all alike, shape (n,).
-    :param floor: The precision that is asked for, in ``[0, 1]``.
-    :param weights: How many groups each of them stands for, positive, shape (n,). 1 by default.
-    :return: One of the distances, or ``None`` where none will do.
-    """
-    far, hit = np.asarray(distances, dtype=np.float64), np.asarray(zero_variance, dtype=bool)
-    weight = np.ones(far.shape) if weights is None else np.asarray(weights, dtype=np.float64)
-    if not far.shape == hit.shape == weight.shape:
-        raise ValueError(f"{far.shape} distances, {hit.shape} outcomes and {weight.shape} weights do not belong together")
-    order = np.argsort(far, kind="stable")
-    far, weight, hits = far[order], weight[order], (weight * hit)[order]
-    precise = np.cumsum(hits) >= floor * np.cumsum(weight) * (1.0 - 1e-12)
-    # Groups at one distance are cut together: only the last of them tells what a threshold does.
-    last = np.append(far[1:] != far[:-1], True) if len(far) else np.zeros(0, dtype=bool)
-    possible = far[precise & last & np.isfinite(far)]
-    return float(possible[-1]) if len(possible) else None

@@ -1,4 +1,4 @@
-"""Distances within a group and the threshold to cut at, by hand and by property."""
+"""Distances within a group, by hand and by property."""
 
 from __future__ import annotations
 
@@ -116,71 +116,8 @@ def test_one_member_is_at_no_distance_from_anyone():
     assert np.isnan(core.return_spread([1.0], 1.0))
 
 
-def test_alike_is_relative():
-    assert core.alike([0.0, 0.0], 0.0) and core.alike([5.0], 0.0)
-    assert core.alike([-100.0, -101.0], 0.01) and not core.alike([-1.0, -2.0], 0.01)
-    assert not core.alike([0.0, 1e-9], 1e-3)
-
-
-# ---------------------------------------------------------------------- the threshold
-
-#: Of Zhai & Wang (2026): groups cut at each threshold, and those of them with zero variance.
-TABLE = {0.05: (9, 9), 0.08: (14, 13), 0.10: (20, 16), 0.12: (21, 17), 0.14: (24, 18)}
-
-
-def groups_of_the_table():
-    distances, hits, before = [], [], (0, 0)
-    for threshold, (cut, true) in TABLE.items():
-        n, n_true = cut - before[0], true - before[1]
-        distances += [threshold - 0.01] * n
-        hits += [True] * n_true + [False] * (n - n_true)
-        before = (cut, true)
-    # The rest of the 100 groups, 39 of which have zero variance.
-    return np.array(distances + [0.5] * 76), np.array(hits + [True] * 21 + [False] * 55)
-
-
-@pytest.mark.parametrize(("floor", "threshold"), [(0.8, 0.11), (0.81, 0.07), (0.9, 0.07), (1.0, 0.04), (0.75, 0.13), (0.3, 0.5)])
-def test_the_threshold_of_the_paper(floor, threshold):
-    assert core.calibrate_threshold(*groups_of_the_table(), floor) == pytest.approx(threshold)
-
-
-def test_without_a_group_that_was_right_nothing_is_cut():
-    assert core.calibrate_threshold([], [], 0.8) is None
-    assert core.calibrate_threshold([0.1, 0.2], [False, False], 0.8) is None
-    assert core.calibrate_threshold([np.inf], [True], 0.8) is None
-
-
-def test_groups_at_one_distance_are_cut_together():
-    assert core.calibrate_threshold([0.1, 0.2, 0.2], [True, True, False], 0.8) == 0.1
-
-
-def test_a_group_may_stand_for_several():
-    distances, hits = [0.1, 0.2], [True, False]
-    assert core.calibrate_threshold(distances, hits, 0.8) == 0.1
-    assert core.calibrate_threshold(distances, hits, 0.8, [4.0, 1.0]) == 0.2
-
-
-@EXAMPLES
-@given(st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.integers(1, 5)), max_size=40), st.integers(0, 10), st.randoms())
-def test_the_threshold_keeps_the_floor_and_no_larger_one_does(groups, tenths, random):
-    floor = tenths / 10
-
-    def precision(threshold):
-        cut = [(hit, weight) for far, hit, weight in groups if far <= threshold]
-        return sum(weight for hit, weight in cut if hit) / sum(weight for _, weight in cut)
-
-    random.shuffle(groups)
-    columns = zip(*groups, strict=True) if groups else ([], [], [])
-    distances, hits, weights = columns
-    threshold = core.calibrate_threshold(distances, hits, floor, weights)
-    good = [far for far, _, _ in groups if precision(far) >= floor - 1e-9]
-    assert threshold == (max(good) if good else None)
-
-
 def test_misfits_are_refused():
     with pytest.raises(ValueError, match=r"shape \(2, 1, 1\), their standard deviations \(2, 1, 2\)"):
         core.gaussian_distance(np.zeros((2, 1, 1)), np.ones((2, 1, 2)))
     with pytest.raises(ValueError, match="without noise"):
         core.gaussian_distance(np.zeros((2, 1, 1)), np.zeros((2, 1, 1)))
-    with pytest.raises(ValueError, match="do not belong together"):
-        core.calibrate_threshold([0.1], [True, False], 0.8)
