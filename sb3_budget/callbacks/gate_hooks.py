@@ -58,8 +58,8 @@ class GateHooks:
         if self._drop is not None and np.count_nonzero(mask):
             assert view.episodes is not None
             slots = np.flatnonzero(mask)
-            groups, episodes = np.unique([slots // self._group_size, view.episodes[slots]], axis=1)
-            self._drop(groups, episodes)
+            groups, episodes = slots // self._group_size, view.episodes[slots]
+            self._drop(set(zip(groups.tolist(), episodes.tolist(), strict=True)))
 
     def end(self, dones: NDArray[np.bool_], infos: Any) -> None:
         """

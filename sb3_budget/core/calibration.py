@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 RECORDS = 200
 
 
-def alike(returns: ArrayLike, tolerance: float) -> bool:
+def equal_returns(returns: ArrayLike, tolerance: float) -> bool:
     """
     :param returns: Returns of the members, at least one.
     :param tolerance: Largest difference, relative to the largest absolute value, that counts as none.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_budget.core.calibration import Calibration, alike
+from sb3_budget.core.calibration import Calibration, equal_returns
 from sb3_budget.core.convergence import edit_distance, gaussian_distance, return_spread
 from sb3_budget.core.gates import WINDOW
 from sb3_budget.core.group_gates import require_members
@@ -200,7 +200,9 @@ class ConvergenceGate:
             if len(group.returns) == self._group_size:
                 del self._open[place]
                 if group.weight > 0.0:
-                    self.calibration.note(group.distance, alike(list(group.returns.values()), self.tolerance), group.weight)
+                    self.calibration.note(
+                        group.distance, equal_returns(list(group.returns.values()), self.tolerance), group.weight
+                    )
 
     def log_values(self) -> dict[str, float]:
         """

@@ -135,12 +135,16 @@ def test_a_group_may_be_dropped_by_a_buffer_that_can():
     calls = []
 
     class Dropping(GroupRolloutBuffer):
-        def drop_episodes(self, groups, episodes):
-            calls.append((self.pos, groups.tolist(), episodes.tolist()))
+        def drop_episodes(self, pairs):
+            calls.append((self.pos, sorted(pairs)))
+            super().drop_episodes(pairs)
 
     gate = ConvergenceGate(5, **AT_ONCE, fate="drop")
-    still(rollout_buffer_class=Dropping).learn(8 * 24, callback=SelectiveRolloutCallback(gate, warmup=0))
-    assert calls == [(5, [0, 1], [0, 0]), (12, [0, 1], [1, 1]), (19, [0, 1], [2, 2])]
+    model = still(rollout_buffer_class=Dropping)
+    model.learn(8 * 24, callback=SelectiveRolloutCallback(gate, warmup=0))
+    assert calls == [(5, [(0, 0), (1, 0)]), (12, [(0, 1), (1, 1)]), (19, [(0, 2), (1, 2)])]
+    # Three episodes of seven steps are out, and what has come of the fourth is not.
+    np.testing.assert_array_equal(model.rollout_buffer.weights, np.repeat([0.0, 1.0], [21, 3])[:, None] * np.ones(8))
 
 
 # ---------------------------------------------------------------------- quantiles within groups
