@@ -147,6 +147,25 @@ def test_a_group_may_be_dropped_by_a_buffer_that_can():
     np.testing.assert_array_equal(model.rollout_buffer.weights, np.repeat([0.0, 1.0], [21, 3])[:, None] * np.ones(8))
 
 
+def test_rows_that_were_carried_on_are_dropped_with_their_group():
+    weights = []
+
+    class Weights(BaseCallback):
+        def _on_step(self):
+            return True
+
+        def _on_rollout_start(self):
+            if self.model.rollout_buffer.finished:
+                weights.append(self.model.rollout_buffer._ready.columns["weight"])
+
+    gate = ConvergenceGate(5, **AT_ONCE, fate="drop")
+    # An episode of seven steps spans two or three rollouts of four, and is trained on when it is finished.
+    model = still(n_steps=4, advantage="outcome")
+    model.learn(8 * 32, callback=[SelectiveRolloutCallback(gate, warmup=0), Weights()])
+    assert len(weights) == 4 and all(len(found) == 8 * 7 and not found.any() for found in weights)
+    assert model.rollout_buffer.empty
+
+
 # ---------------------------------------------------------------------- quantiles within groups
 
 
