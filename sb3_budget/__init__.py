@@ -16,6 +16,7 @@ from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.callbacks.stability_callback import StabilityCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
+from sb3_budget.core.convergence_gate import ConvergenceGate
 from sb3_budget.core.gates import (
     ConfidenceGate,
     HeuristicGate,
@@ -25,6 +26,7 @@ from sb3_budget.core.gates import (
     RewardGate,
     ValueGate,
 )
+from sb3_budget.core.group_gates import GroupQuantileGate
 from sb3_budget.core.scores import RolloutView
 from sb3_budget.core.start_rules import DiscardRule, LevelReplayRule, RecycleRule, SkipRule
 from sb3_budget.core.starts import PoolEntries
@@ -64,6 +66,7 @@ __all__ = [
     "AdaptiveOffsetCallback",
     "AdaptiveQuantileCallback",
     "ConfidenceGate",
+    "ConvergenceGate",
     "CriticLearningRatePolicy",
     "DiscardRule",
     "EnsembleActorCriticCnnPolicy",
@@ -73,6 +76,7 @@ __all__ = [
     "FinishedGroupDictRolloutBuffer",
     "FinishedGroupRolloutBuffer",
     "GroupDictRolloutBuffer",
+    "GroupQuantileGate",
     "GroupRolloutBuffer",
     "HeuristicGate",
     "HiddenContextWrapper",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -70,6 +70,13 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
     @property
     def empty(self) -> bool:
         return self._ready is None or not self._ready.columns["weight"].any()
+
+    def drop_episodes(self, pairs: Iterable[tuple[int, int]]) -> None:
+        dropped = set(pairs)
+        super().drop_episodes(dropped)
+        if self._carried is not None:
+            columns = self._carried.columns
+            columns["weight"][among(columns["group"], columns["episode"], dropped)] = 0.0
 
     def leave_out(self, pairs: Any) -> None:
         if self._ready is not None:

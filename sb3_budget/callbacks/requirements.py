@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
@@ -27,4 +29,19 @@ def require_top_level(callback: BaseCallback) -> None:
         raise ValueError(
             f"{type(callback).__name__} inside {type(callback.parent).__name__} would never hear of rollouts: it must "
             "be passed to learn() itself, in a list"
+        )
+
+
+def require_finite(buffer: RolloutBuffer, num_timesteps: int) -> None:
+    """
+    :param buffer: A full rollout.
+    :param num_timesteps: The model's steps so far.
+    :raises ValueError: if a reward or value in it is NaN or infinite.
+    """
+    broken = ~np.isfinite(buffer.rewards + buffer.values)
+    if broken.any():
+        row, slot = np.argwhere(broken)[0].tolist()
+        raise ValueError(
+            f"Reward {buffer.rewards[row, slot]} or value {buffer.values[row, slot]} of slot {slot} is not finite in row "
+            f"{row} of the rollout that ends at step {num_timesteps}. Nothing was trained on it"
         )

@@ -9,7 +9,6 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
-import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -19,11 +18,12 @@ from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
 from sb3_budget.callbacks.audit import Audit
 from sb3_budget.callbacks.bootstrap import Bootstrap
-from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
+from sb3_budget.callbacks.gate_hooks import GateHooks, require_uncapped
+from sb3_budget.callbacks.requirements import require_finite, require_on_policy, require_top_level
 from sb3_budget.callbacks.rollout_statistics import RolloutStatistics
+from sb3_budget.callbacks.rollout_view import Viewer
 from sb3_budget.core.episodes import EpisodeTracker
 from sb3_budget.core.gates import Gate, QuantileGate, limit_stops
-from sb3_budget.core.scores import RolloutView
 from sb3_budget.core.survivors import SurvivorWeights
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.horizon import find_horizon
@@ -49,6 +49,9 @@ class SelectiveRolloutCallback(BaseCallback):
 
     A decision at step ``t`` uses the rewards before it and :math:`V(s_t)`, and takes effect at step ``t + 1``. An
     episode that ends by itself until then keeps its natural end.
+
+    A gate that decides for whole groups, such as :class:`~sb3_budget.ConvergenceGate`, has its own time and audit:
+    ``check_interval``, ``grace``, ``min_active`` and the audit's arguments do not concern it.
 
     :param gate: The rule, or a number as short for ``QuantileGate(number)``.
     :param check_interval: An episode is judged every so many of its steps; a float is a fraction of the horizon, and
@@ -121,6 +124,7 @@ class SelectiveRolloutCallback(BaseCallback):
             )
         if min_active < 0 or min(max_stops_per_check or 0, max_stops_per_rollout or 0) < 0:
             raise ValueError("min_active, max_stops_per_check and max_stops_per_rollout must not be negative")
+        require_uncapped(gate, stop_probability, max_stops_per_check, max_stops_per_rollout)
         self.check_interval, self.grace, self.warmup = check_interval, grace, warmup
         self.min_explained_variance = min_explained_variance
         self.min_active = min_active
@@ -174,8 +178,8 @@ class SelectiveRolloutCallback(BaseCallback):
             self._seeded = True
         if self._buffer is not None:
             self._buffer.seed(self.model.seed)
-        # Asked once: a module that lacks an attribute takes its time to say so.
-        self._has_heads = hasattr(self.model.policy, "last_value_heads")
+        self._viewer = Viewer(self.model, venv)
+        self._hooks = GateHooks(self.gate, buffer, self._viewer.group_size)
         self.bootstrap.set_up(self.model)
         self._statistics = RolloutStatistics()
 
@@ -197,7 +201,6 @@ class SelectiveRolloutCallback(BaseCallback):
                 self._audit.drop_running(n_envs)
         if self._audit is None:
             self._audit = Audit(n_envs, self.audit_fraction, self.audit_step_fraction, gamma)
-        self._last_infos: Any = [{}] * n_envs
         total = self.model._total_timesteps
         self._warmup_steps = round(self.warmup * total) if isinstance(self.warmup, float) else self.warmup
 
@@ -206,6 +209,7 @@ class SelectiveRolloutCallback(BaseCallback):
     def _on_rollout_start(self) -> None:
         self._stops_left = np.inf if self.max_stops_per_rollout is None else self.max_stops_per_rollout
         self._statistics.start_rollout()
+        self._viewer.start_rollout()
         self.bootstrap.update(self.model)
 
     def _on_step(self) -> bool:
@@ -213,7 +217,7 @@ class SelectiveRolloutCallback(BaseCallback):
         assert self._tracker is not None and self._audit is not None
         rewards, dones, infos = self.locals["rewards"], self.locals["dones"], self.locals["infos"]
         values = self.locals["values"].numpy(force=True).ravel().astype(np.float64)
-        heads = self._value_heads()
+        heads = self._viewer.value_heads()
         judged = values if self.gate_head is None or heads is None else heads[self.gate_head]
         self._tracker.visit(judged)
         self._weigh_survivors()
@@ -221,61 +225,47 @@ class SelectiveRolloutCallback(BaseCallback):
         final_values = {}
         if np.count_nonzero(dones):
             final_values = self._end_episodes(rewards, dones, infos)
+            self._hooks.end(dones, infos)
             self._survivors.end(dones)
         self._audit.add(rewards, dones, final_values)
         self._tracker.add(rewards, dones)
-        self._last_infos = infos
         self._statistics.gate_seconds += perf_counter() - began
         return True
-
-    def _value_heads(self) -> NDArray[np.float64] | None:
-        if not self._has_heads:
-            return None
-        heads: th.Tensor = self.model.policy.last_value_heads  # type: ignore[assignment]  # a policy with several critics
-        return heads.numpy(force=True).astype(np.float64)
 
     def _judge(self, values: NDArray[np.float64], heads: NDArray[np.float64] | None, dones: NDArray[np.bool_]) -> None:
         assert self._tracker is not None and self._audit is not None
         lengths = self._tracker.lengths
-        look = (lengths >= self._grace) & (lengths % self._check_interval == 0)
-        if self._audit.n_running:
-            look &= ~self._audit.running
-        view = RolloutView(
-            values=values,
-            returns=self._tracker.returns,
-            discounts=self._tracker.discounts,
-            initial_values=self._tracker.initial_values,
-            lengths=lengths,
-            look=look,
-            value_heads=heads,
-            obs=self.model._last_obs,
-            infos=self._last_infos,
-            progress_remaining=self.model._current_progress_remaining,
-            rng=self._rng,
-        )
+        due = (lengths >= self._grace) & (lengths % self._check_interval == 0)
+        look = due & ~self._audit.running if self._audit.n_running else due
+        view = self._viewer.view(self.locals, self._tracker, values, heads, due, look, self.active, self._rng)
         mask = np.asarray(self.gate(view), dtype=bool)
         if mask.shape != look.shape:
             raise ValueError(f"A gate must return a mask of the shape {look.shape}, one entry per slot, got {mask.shape}")
-        if not self.active:
+        if not view.active:
             return
+        self._hooks.drop(mask, view)
         # A slot that has ended by itself at this very step has nothing left to stop.
-        rejected = mask & look & ~dones
+        rejected = mask & ~dones if self._hooks.whole_groups else mask & look & ~dones
         n_rejected = int(np.count_nonzero(rejected))
         self.n_looks += int(np.count_nonzero(look))
         self.n_rejections += n_rejected
         if not n_rejected:
             return
+        slots = np.flatnonzero(rejected if self._hooks.whole_groups else self._spare(rejected, values))
+        if len(slots):
+            self._venv.request_stop(slots)
+            self._stops_left -= len(slots)
+            self.n_stops += len(slots)
+
+    def _spare(self, rejected: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """:return: The rejected slots that neither audit nor cap nor coin lets run on."""
+        assert self._audit is not None
         audited = self._audit.draw(rejected, values, self._rng)
         if audited.any():
             self._venv.mark_audited(np.flatnonzero(audited))
         # Capped before the coin is tossed: an episode that the cap spares has not survived a toss.
         stop = limit_stops(rejected & ~audited, values, int(min(self._cap(), self._stops_left)), self._rng)
-        stop = self._survivors.toss(stop, self._rng)
-        slots = np.flatnonzero(stop)
-        if len(slots):
-            self._venv.request_stop(slots)
-            self._stops_left -= len(slots)
-            self.n_stops += len(slots)
+        return self._survivors.toss(stop, self._rng)
 
     @property
     def active(self) -> bool:
@@ -319,16 +309,11 @@ class SelectiveRolloutCallback(BaseCallback):
     def _on_rollout_end(self) -> None:
         assert self._audit is not None
         buffer = self.model.rollout_buffer
-        broken = ~np.isfinite(buffer.rewards + buffer.values)
-        if broken.any():
-            row, slot = np.argwhere(broken)[0].tolist()
-            raise ValueError(
-                f"Reward {buffer.rewards[row, slot]} or value {buffer.values[row, slot]} of slot {slot} is not finite in row "
-                f"{row} of the rollout that ends at step {self.num_timesteps}. Nothing was trained on it"
-            )
+        require_finite(buffer, self.num_timesteps)
         if self.min_explained_variance is not None:
             self._explained_variance = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
-        for key, value in self._statistics.log_values(buffer, self._audit.statistics(), self._venv.ledger).items():
+        log = self._statistics.log_values(buffer, self._audit.statistics(), self._venv.ledger)
+        for key, value in {**log, **self._hooks.log_values()}.items():
             self.logger.record(key, value)
         lifetimes = self._statistics.lifetimes()
         if lifetimes is not None:

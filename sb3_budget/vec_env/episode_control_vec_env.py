@@ -153,6 +153,11 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._start_sampler = sampler
         self._sampler_owner = owner if sampler is not None else None
 
+    @property
+    def start_sampler(self) -> StartSampler | None:
+        """What decides where episodes start."""
+        return self._start_sampler
+
     def get_states(self, indices: int | Iterable[int]) -> list[State]:
         """
         Save the present states of slots, each to begin an episode of any slot in: ``Start(id, snapshot=state)``.
