@@ -207,7 +207,7 @@ def test_without_a_wrapper_functions_do_the_same():
     first = play(env, chosen)
     assert_same(restore_state(env, state).observation, observation)
     assert_same(play(env, chosen), first)
-    assert isinstance(state, State) and state.format == 1
+    assert isinstance(state, State) and state.format == 2
     inside = StateWrapper(gym.make("Pendulum-v1"))
     inside.reset(seed=3)
     inside.set_state(state)
