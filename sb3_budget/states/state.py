@@ -79,13 +79,14 @@ class History(NamedTuple):
     generators: list[tuple[int, np.random.Generator]]
 
 
-def capture(env: gym.Env, observation: Any = None, history: History | None = None) -> State:
+def capture(env: gym.Env, observation: Any = None, history: History | None = None, keep_records: bool = True) -> State:
     """
     Save without checking whether a restore would be exact; use :func:`~sb3_budget.states.save_state`.
 
     :param env: An environment that has been reset.
     :param observation: What it returned last.
     :param history: Its past, for an adapter that replays.
+    :param keep_records: Whether ``Monitor``'s record of the episode and the like are part of it.
     :return: Its state.
     :raises ValueError: if it cannot be saved.
     """
@@ -101,7 +102,7 @@ def capture(env: gym.Env, observation: Any = None, history: History | None = Non
         simulator, shared = dump(payload)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise ValueError(f"What the adapter {adapter.name!r} saved cannot be pickled: {error}") from error
-    layers = tuple((full_name(type(layer)), save_layer(layer)) for layer in _layers(env))
+    layers = tuple((full_name(type(layer)), save_layer(layer, keep_records)) for layer in _layers(env))
     name = full_name(type(env.unwrapped))
     return State(FORMAT, name, adapter.name, simulator, shared, layers, copy.deepcopy(observation))
 
