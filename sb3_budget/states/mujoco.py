@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sb3_budget.core.words import pack, resolve, unpack
+from sb3_budget.core.words import pack, unpack
 from sb3_budget.states import plain
+from sb3_budget.states.mujoco_layout import find_layout
 from sb3_budget.states.shared import Shared, share, unshare
 
 #: What the integration state leaves out and observations or rewards read. After a step these lag behind the positions
@@ -32,28 +30,8 @@ MODEL = (
     "tendon_damping", "tendon_stiffness",
 )  # fmt: skip
 OPTIONS = ("gravity", "wind", "magnetic", "density", "viscosity", "impratio")
-#: How a model is put together, which decides what frames coincide.
-STRUCTURE = (
-    "body_parentid", "body_dofnum", "body_sameframe", "geom_bodyid", "geom_sameframe", "site_bodyid", "site_sameframe",
-)  # fmt: skip
-#: What of a body that no joint moves is that of its parent, where it has not been shifted or turned.
-WELDED = ("xpos", "xquat", "xmat", "cvel", "cacc")
-#: Position and rotation of what is fixed to a body.
-FRAMES = {"body": ("xipos", "ximat"), "geom": ("geom_xpos", "geom_xmat"), "site": ("site_xpos", "site_xmat")}
-#: Numbers per body, geom or site.
-WIDTHS = {
-    "xpos": 3, "xquat": 4, "xmat": 9, "cvel": 6, "cacc": 6, "xipos": 3, "ximat": 9, "geom_xpos": 3, "geom_xmat": 9,
-    "site_xpos": 3, "site_xmat": 9,
-}  # fmt: skip
-#: So many layouts of models are known at once.
-LAYOUTS = 32
-#: The simulator itself, what draws it, and what an environment was built from.
-LEFT = frozenset(
-    {
-        "model", "data", "mujoco_renderer", "viewer", "fullpath", "width", "height", "camera_id", "camera_name", "metadata",
-        "observation_structure",
-    }
-)  # fmt: skip
+#: The simulator itself, and what draws it.
+LEFT = frozenset({"model", "data", "mujoco_renderer", "viewer"})
 
 
 class Payload(NamedTuple):
@@ -70,16 +48,6 @@ class Payload(NamedTuple):
     attributes: Shared
 
 
-class Layout(NamedTuple):
-    """
-    :param signature: Which model it is, in words.
-    :param links: For :func:`sb3_budget.core.words.pack`: which numbers are expected to be equal to which.
-    """
-
-    signature: str
-    links: NDArray[np.int64]
-
-
 def save(env: Any) -> Payload:
     """
     :param env: The innermost environment.
@@ -90,7 +58,7 @@ def save(env: Any) -> Payload:
     integration = np.empty(mujoco.mj_stateSize(env.model, mujoco.mjtState.mjSTATE_INTEGRATION))
     mujoco.mj_getState(env.model, env.data, integration, mujoco.mjtState.mjSTATE_INTEGRATION)
     derived = _views(env.data, DERIVED)
-    layout = _layout(env.model, len(integration), derived)
+    layout = find_layout(env.model, len(integration), derived)
     numbers = np.concatenate([integration, *derived.values()]).view(np.uint64)
     options = [np.atleast_1d(getattr(env.model.opt, name)) for name in OPTIONS]
     model = np.concatenate([*options, *_views(env.model, MODEL).values()])
@@ -107,7 +75,7 @@ def restore(env: Any, payload: Payload) -> None:
 
     n_integration = mujoco.mj_stateSize(env.model, mujoco.mjtState.mjSTATE_INTEGRATION)
     derived = _views(env.data, DERIVED)
-    layout = _layout(env.model, n_integration, derived)
+    layout = find_layout(env.model, n_integration, derived)
     if payload.signature != layout.signature:
         raise ValueError(
             f"The state is one of the MuJoCo model {payload.signature}, but the environment has {layout.signature}"
@@ -137,48 +105,3 @@ def _write(views: dict[str, np.ndarray], values: np.ndarray) -> None:
     for view in views.values():
         view[:] = values[first : first + len(view)]
         first += len(view)
-
-
-def _layout(model: Any, n_integration: int, derived: dict[str, np.ndarray]) -> Layout:
-    import mujoco
-
-    sizes = f"nq={model.nq}/nv={model.nv}/nu={model.nu}/nbody={model.nbody}/ngeom={model.ngeom}/nsite={model.nsite}"
-    description = f"{mujoco.__version__}/{sizes}/dt={model.opt.timestep}"
-    structure = tuple((name, tuple(getattr(model, name).tolist())) for name in STRUCTURE)
-    lengths = tuple((name, len(view)) for name, view in derived.items())
-    return _known_layout(description, model.names, n_integration, lengths, structure)
-
-
-@lru_cache(LAYOUTS)
-def _known_layout(
-    description: str,
-    names: bytes,
-    n_integration: int,
-    lengths: tuple[tuple[str, int], ...],
-    structure: tuple[tuple[str, tuple[int, ...]], ...],
-) -> Layout:
-    check = zlib.crc32(repr((n_integration, lengths, structure)).encode(), zlib.crc32(names))
-    model = {name: np.array(values, dtype=np.int64) for name, values in structure}
-    firsts = dict(zip(dict(lengths), n_integration + np.cumsum([0, *dict(lengths).values()]), strict=False))
-    links = np.arange(n_integration + sum(dict(lengths).values()))
-
-    def link(name: str, rows: np.ndarray, other: str, others: np.ndarray) -> None:
-        columns = np.arange(WIDTHS[name])
-        links[firsts[name] + WIDTHS[name] * rows[:, None] + columns] = firsts[other] + WIDTHS[name] * others[:, None] + columns
-
-    welded = np.flatnonzero(model["body_dofnum"] == 0)
-    for name in WELDED:
-        link(name, welded, name, model["body_parentid"][welded])
-    bodies = np.arange(len(model["body_parentid"]))
-    for kind, owners in (("body", bodies), ("geom", model["geom_bodyid"]), ("site", model["site_bodyid"])):
-        position, rotation = FRAMES[kind]
-        same = model[f"{kind}_sameframe"]
-        for values, name, other in (
-            ((1,), position, "xpos"),
-            ((1, 3), rotation, "xmat"),
-            ((2,), position, "xipos"),
-            ((2, 4), rotation, "ximat"),
-        ):
-            rows = np.flatnonzero(np.isin(same, values))
-            link(name, rows, other, owners[rows])
-    return Layout(f"{description}/{check:08x}", resolve(links))
