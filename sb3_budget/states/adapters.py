@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
@@ -64,9 +65,9 @@ FAMILIES: dict[str, Adapter] = {
 def full_name(cls: type) -> str:
     """
     :param cls: A class.
-    :return: Its module and name.
+    :return: Its module and name, the same object every time.
     """
-    return f"{cls.__module__}.{cls.__qualname__}"
+    return sys.intern(f"{cls.__module__}.{cls.__qualname__}")
 
 
 def register_adapter(cls: type[gym.Env], adapter: Adapter) -> None:

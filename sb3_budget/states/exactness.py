@@ -6,8 +6,8 @@ import copy
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 
+from sb3_budget.core.equality import equal
 from sb3_budget.states.adapters import find_adapter, full_name
 from sb3_budget.states.layers import chain, keeper, unrecorded
 from sb3_budget.states.state import State, capture, restore_state
@@ -61,13 +61,13 @@ def self_check(env: gym.Env, n_steps: int = N_STEPS, seed: int = 0) -> SelfCheck
         return SelfCheck(False, reason, 0)
     for number, (one, other) in enumerate(zip(first, second, strict=True), start=1):
         for name, a, b in zip(("observation", "reward", "end", "time limit", "next start"), one, other, strict=False):
-            if not _same(a, b):
+            if not equal(a, b):
                 where = f"step {number}" if number <= n_steps else "the next reset"
                 return SelfCheck(False, f"after a restore the {name} of {where} differs", steps)
     return SelfCheck(True, "", steps)
 
 
-def save_state(env: gym.Env, observation: Any = None, check: bool = True) -> State:
+def save_state(env: gym.Env, observation: Any = None, check: bool = True, keep_records: bool = True) -> State:
     """
     Save an environment with its wrappers. The first time in a process that an environment of these classes is saved,
     :func:`self_check` tries whether a restore is exact.
@@ -75,6 +75,8 @@ def save_state(env: gym.Env, observation: Any = None, check: bool = True) -> Sta
     :param env: An environment that has been reset.
     :param observation: What it returned last, for :func:`restore_state` to return. A ``StateWrapper`` knows it.
     :param check: Whether to require the self-check.
+    :param keep_records: Whether the state holds what ``Monitor`` and the like have recorded of the present episode, a
+        reward per step, or a record that begins here.
     :return: Its state.
     :raises ValueError: if the environment cannot be saved, or a restore would not be exact; the environment must then be
         reset.
@@ -82,7 +84,7 @@ def save_state(env: gym.Env, observation: Any = None, check: bool = True) -> Sta
     known: Any = keeper(env)
     observation = copy.deepcopy(known.observation if observation is None and known is not None else observation)
     steps = require_exact(env) if check else 0
-    return save_unchecked(env)._replace(observation=observation, steps=steps)
+    return save_unchecked(env, keep_records)._replace(observation=observation, steps=steps)
 
 
 def require_exact(env: gym.Env) -> int:
@@ -105,16 +107,17 @@ def require_exact(env: gym.Env) -> int:
     return found.steps if known is None else 0
 
 
-def save_unchecked(env: gym.Env) -> State:
+def save_unchecked(env: gym.Env, keep_records: bool = True) -> State:
     """
     :param env: An environment that has been reset.
+    :param keep_records: See :func:`save_state`.
     :return: Its state, with what the outermost ``StateWrapper`` knows.
     :raises ValueError: if it cannot be saved.
     """
     known = keeper(env)
     if known is None:
-        return capture(env)
-    return capture(env, known.observation, known.history)
+        return capture(env, keep_records=keep_records)
+    return capture(env, known.observation, known.history, keep_records)
 
 
 def _play(env: gym.Env, actions: list[Any]) -> list[tuple[Any, ...]]:
@@ -126,13 +129,3 @@ def _play(env: gym.Env, actions: list[Any]) -> list[tuple[Any, ...]]:
         if terminated or truncated:
             outcomes[-1] += (copy.deepcopy(env.reset()[0]),)
     return outcomes
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, str):
-        return bool(a == b)
-    return np.array_equal(a, b, equal_nan=np.asarray(a).dtype.kind in "fc")

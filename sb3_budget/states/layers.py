@@ -55,14 +55,15 @@ def keeper(env: gym.Env) -> Any:
     return next((layer for layer in chain(env) if getattr(layer, "keeps_states", False)), None)
 
 
-def save_layer(layer: gym.Wrapper) -> bytes:
+def save_layer(layer: gym.Wrapper, keep_records: bool = True) -> bytes:
     """
     :param layer: A wrapper.
+    :param keep_records: Whether the record of the present episode is saved, or one that begins here.
     :return: Its own state, without that of what it wraps.
     :raises ValueError: if it cannot be saved.
     """
     try:
-        return pickling.dump(_attributes(layer), layer)
+        return pickling.dump(_attributes(layer) | ({} if keep_records else _fresh(layer, FRESH_RECORDS)), layer)
     except ValueError as error:
         raise ValueError(f"The state of the wrapper {type(layer).__name__} cannot be saved. {error}") from error
 
@@ -76,9 +77,7 @@ def restore_layer(layer: gym.Wrapper, data: bytes, keep_time: bool, keep_records
     """
     attributes = pickling.load(data, layer)
     for kept, table in ((keep_time, FRESH_TIME), (keep_records, FRESH_RECORDS)):
-        for known, fresh in () if kept else table:
-            if isinstance(layer, known):
-                attributes.update(copy.deepcopy(fresh))
+        attributes.update({} if kept else _fresh(layer, table))
     for name in _attributes(layer):
         if name not in attributes:
             delattr(layer, name)
@@ -109,6 +108,11 @@ def unrecorded(env: gym.Env) -> Iterator[None]:
         for layer, attributes in zip(recorders, before, strict=True):
             vars(layer).clear()
             vars(layer).update(attributes)
+
+
+def _fresh(layer: gym.Wrapper, table: tuple[tuple[type[gym.Wrapper], dict[str, Any]], ...]) -> dict[str, Any]:
+    found = (fresh for known, fresh in table if isinstance(layer, known))
+    return copy.deepcopy(next(found, {}))
 
 
 def _copied(value: Any) -> Any:

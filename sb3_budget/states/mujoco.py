@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
+import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sb3_budget.core.words import pack, unpack
 from sb3_budget.states import plain
+from sb3_budget.states.mujoco_layout import find_layout
+from sb3_budget.states.shared import Shared, share, unshare
 
 #: What the integration state leaves out and observations or rewards read. After a step these lag behind the positions
 #: (they are those of its last substep), so that computing them anew would change the next reward.
@@ -33,19 +37,15 @@ LEFT = frozenset({"model", "data", "mujoco_renderer", "viewer"})
 class Payload(NamedTuple):
     """
     :param signature: Which model it is.
-    :param integration: MuJoCo's integration state, warm start included.
-    :param derived: Quantities of :data:`DERIVED`.
-    :param model: Arrays of :data:`MODEL`.
-    :param options: Physical options of :data:`OPTIONS`.
+    :param numbers: MuJoCo's integration state, warm start included, and the quantities of :data:`DERIVED`, packed.
+    :param model: Arrays of :data:`MODEL` and physical options of :data:`OPTIONS`.
     :param attributes: The environment's own attributes, pickled.
     """
 
     signature: str
-    integration: np.ndarray
-    derived: dict[str, np.ndarray]
-    model: dict[str, np.ndarray]
-    options: dict[str, Any]
-    attributes: bytes
+    numbers: bytes
+    model: Shared
+    attributes: Shared
 
 
 def save(env: Any) -> Payload:
@@ -55,12 +55,14 @@ def save(env: Any) -> Payload:
     """
     import mujoco
 
-    state = np.empty(mujoco.mj_stateSize(env.model, mujoco.mjtState.mjSTATE_INTEGRATION))
-    mujoco.mj_getState(env.model, env.data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
-    derived = {name: getattr(env.data, name).copy() for name in DERIVED if hasattr(env.data, name)}
-    model = {name: getattr(env.model, name).copy() for name in MODEL if hasattr(env.model, name)}
-    options = {name: np.array(getattr(env.model.opt, name)) for name in OPTIONS}
-    return Payload(signature(env.model), state, derived, model, options, plain.save(env, LEFT))
+    integration = np.empty(mujoco.mj_stateSize(env.model, mujoco.mjtState.mjSTATE_INTEGRATION))
+    mujoco.mj_getState(env.model, env.data, integration, mujoco.mjtState.mjSTATE_INTEGRATION)
+    derived = _views(env.data, DERIVED)
+    layout = find_layout(env.model, len(integration), derived)
+    numbers = np.concatenate([integration, *derived.values()]).view(np.uint64)
+    options = [np.atleast_1d(getattr(env.model.opt, name)) for name in OPTIONS]
+    model = np.concatenate([*options, *_views(env.model, MODEL).values()])
+    return Payload(layout.signature, pack(numbers, layout.links), share(model.tobytes()), share(plain.save(env, LEFT)))
 
 
 def restore(env: Any, payload: Payload) -> None:
@@ -71,30 +73,35 @@ def restore(env: Any, payload: Payload) -> None:
     """
     import mujoco
 
-    if payload.signature != signature(env.model):
+    n_integration = mujoco.mj_stateSize(env.model, mujoco.mjtState.mjSTATE_INTEGRATION)
+    derived = _views(env.data, DERIVED)
+    layout = find_layout(env.model, n_integration, derived)
+    if payload.signature != layout.signature:
         raise ValueError(
-            f"The state is one of the MuJoCo model {payload.signature}, but the environment has {signature(env.model)}"
+            f"The state is one of the MuJoCo model {payload.signature}, but the environment has {layout.signature}"
         )
-    for name, saved in payload.model.items():
-        getattr(env.model, name)[:] = saved
-    for name, saved in payload.options.items():
-        setattr(env.model.opt, name, saved)
-    mujoco.mj_setState(env.model, env.data, payload.integration, mujoco.mjtState.mjSTATE_INTEGRATION)
+    numbers = unpack(payload.numbers, layout.links).view(np.float64)
+    model = np.frombuffer(unshare(payload.model))
+    for name in OPTIONS:
+        shape = np.shape(getattr(env.model.opt, name))
+        option, model = np.split(model, [math.prod(shape)])
+        setattr(env.model.opt, name, option.reshape(shape))
+    _write(_views(env.model, MODEL), model)
+    mujoco.mj_setState(env.model, env.data, numbers[:n_integration], mujoco.mjtState.mjSTATE_INTEGRATION)
     # Contacts and whatever else follows from the state; it may touch the warm start, so the state is set once more.
     mujoco.mj_forward(env.model, env.data)
-    mujoco.mj_setState(env.model, env.data, payload.integration, mujoco.mjtState.mjSTATE_INTEGRATION)
-    for name, saved in payload.derived.items():
-        getattr(env.data, name)[:] = saved
-    plain.restore(env, payload.attributes, LEFT)
+    mujoco.mj_setState(env.model, env.data, numbers[:n_integration], mujoco.mjtState.mjSTATE_INTEGRATION)
+    _write(derived, numbers[n_integration:])
+    plain.restore(env, unshare(payload.attributes), LEFT)
 
 
-def signature(model: Any) -> str:
-    """
-    :param model: An ``MjModel``.
-    :return: Version, sizes, and a check sum of the names in it.
-    """
-    import mujoco
+def _views(owner: Any, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Arrays of a model or its data as flat views, those of them that this version of MuJoCo has."""
+    return {name: getattr(owner, name).reshape(-1) for name in names if hasattr(owner, name)}
 
-    names = zlib.crc32(model.names)
-    sizes = f"nq={model.nq}/nv={model.nv}/nu={model.nu}/nbody={model.nbody}/ngeom={model.ngeom}/nsite={model.nsite}"
-    return f"{mujoco.__version__}/{sizes}/dt={model.opt.timestep}/{names:08x}"
+
+def _write(views: dict[str, np.ndarray], values: np.ndarray) -> None:
+    first = 0
+    for view in views.values():
+        view[:] = values[first : first + len(view)]
+        first += len(view)

@@ -12,9 +12,10 @@ import numpy as np
 from sb3_budget.states.adapters import MUJOCO, PLAIN, Adapter, find_adapter, full_name
 from sb3_budget.states.layers import chain, keeper, restore_layer, save_layer, unrecorded
 from sb3_budget.states.plain import reseed
+from sb3_budget.states.shared import Shared, dump, load
 
 #: Version of what :class:`State` holds.
-FORMAT = 1
+FORMAT = 2
 NEEDS_KEEPER = (
     "The state of {} is its past, which is played again to restore it, and only a StateWrapper knows it: "
     "make_vec_env(..., wrapper_class=StateWrapper)"
@@ -28,7 +29,8 @@ class State(NamedTuple):
     :param format: Version of the format.
     :param env: Class of the innermost environment.
     :param adapter: Name of the family's adapter.
-    :param simulator: The simulator, pickled.
+    :param simulator: The simulator, pickled, without what is shared.
+    :param shared: What other states have in common with this one; a pickle of the state holds it too.
     :param layers: Class and pickled state of each wrapper, the outermost first.
     :param observation: The observation that the environment had returned last, where it is known.
     :param steps: Simulator steps that saving has cost: those of the self-check, once per class and process.
@@ -38,15 +40,15 @@ class State(NamedTuple):
     env: str
     adapter: str
     simulator: bytes
+    shared: tuple[Shared, ...]
     layers: tuple[tuple[str, bytes], ...]
     observation: Any
     steps: int = 0
 
     @property
     def n_bytes(self) -> int:
-        """Size, in bytes."""
-        observation = len(pickle.dumps(self.observation, protocol=pickle.HIGHEST_PROTOCOL))
-        return len(self.simulator) + sum(len(data) for _, data in self.layers) + observation
+        """Size of its pickle, in bytes. States that are kept or pickled together share some of it."""
+        return len(pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL))
 
 
 class Restored(NamedTuple):
@@ -77,13 +79,14 @@ class History(NamedTuple):
     generators: list[tuple[int, np.random.Generator]]
 
 
-def capture(env: gym.Env, observation: Any = None, history: History | None = None) -> State:
+def capture(env: gym.Env, observation: Any = None, history: History | None = None, keep_records: bool = True) -> State:
     """
     Save without checking whether a restore would be exact; use :func:`~sb3_budget.states.save_state`.
 
     :param env: An environment that has been reset.
     :param observation: What it returned last.
     :param history: Its past, for an adapter that replays.
+    :param keep_records: Whether ``Monitor``'s record of the episode and the like are part of it.
     :return: Its state.
     :raises ValueError: if it cannot be saved.
     """
@@ -96,11 +99,12 @@ def capture(env: gym.Env, observation: Any = None, history: History | None = Non
     else:
         payload = _save_simulator(env.unwrapped, adapter)
     try:
-        simulator = pickle.dumps(payload, protocol=pickle.HIGHEST_PROTOCOL)
+        simulator, shared = dump(payload)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise ValueError(f"What the adapter {adapter.name!r} saved cannot be pickled: {error}") from error
-    layers = tuple((full_name(type(layer)), save_layer(layer)) for layer in _layers(env))
-    return State(FORMAT, full_name(type(env.unwrapped)), adapter.name, simulator, layers, copy.deepcopy(observation))
+    layers = tuple((full_name(type(layer)), save_layer(layer, keep_records)) for layer in _layers(env))
+    name = full_name(type(env.unwrapped))
+    return State(FORMAT, name, adapter.name, simulator, shared, layers, copy.deepcopy(observation))
 
 
 def restore_state(
@@ -122,7 +126,7 @@ def restore_state(
     _require_outermost(env)
     adapter = _check(env, state)
     try:
-        payload = pickle.loads(state.simulator)  # a state comes from this package
+        payload = load(state.simulator, state.shared)
     except (EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError) as error:
         raise ValueError(f"The saved state cannot be read: {type(error).__name__}: {error}") from error
     steps = 0

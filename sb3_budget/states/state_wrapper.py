@@ -68,12 +68,13 @@ class StateWrapper(gym.Wrapper):
             self.history.generators.append((len(self.history.actions), copy.deepcopy(value)))
         self.env.np_random = value
 
-    def get_state(self) -> State:
+    def get_state(self, keep_records: bool = True) -> State:
         """
+        :param keep_records: See :func:`~sb3_budget.states.save_state`.
         :return: The present state.
         :raises ValueError: as :func:`~sb3_budget.states.save_state`.
         """
-        return save_state(self, check=self.check)
+        return save_state(self, check=self.check, keep_records=keep_records)
 
     def set_state(self, state: State, keep_time: bool = True, seed: int | None = None, keep_records: bool = True) -> Restored:
         """
@@ -86,12 +87,13 @@ class StateWrapper(gym.Wrapper):
         """
         return restore_state(self, state, keep_time, seed, keep_records)
 
-    def try_state(self) -> State | ValueError:
+    def try_state(self, keep_records: bool = True) -> State | ValueError:
         """
+        :param keep_records: See :func:`~sb3_budget.states.save_state`.
         :return: :meth:`get_state`, or its error: raised in a worker of ``SubprocVecEnv`` that would end the worker.
         """
         try:
-            return self.get_state()
+            return self.get_state(keep_records)
         except ValueError as error:
             return error
 

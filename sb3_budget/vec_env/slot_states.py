@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_budget.core.equality import equal
 from sb3_budget.states.exactness import save_state
 from sb3_budget.states.layers import keeper
 from sb3_budget.states.state import Restored, State, restore_state
@@ -19,19 +19,20 @@ def get_state(venv: VecEnv, slot: int, observation: Any) -> State:
     :param venv: The base ``VecEnv``.
     :param slot: A slot.
     :param observation: What the slot returned last.
-    :return: The slot's state.
+    :return: The slot's state, without records of the episode that led to it.
     :raises ValueError: if it cannot be saved.
     """
     env = _local(venv, slot)
     if env is not None:
         # A wrapper's own reference may be a buffer that the environment has written to since.
         known: Any = keeper(env)
-        return save_state(env, observation, check=known is None or known.check)
+        return save_state(env, observation, check=known is None or known.check, keep_records=False)
     _require_wrapper(venv, slot)
-    state = venv.env_method("try_state", indices=[slot])[0]
+    state = venv.env_method("try_state", False, indices=[slot])[0]
     if isinstance(state, ValueError):
         raise state
-    if not _equal(state.observation, observation):
+    # A VecEnv casts to the type of the space.
+    if not equal(state.observation, observation, cast=True):
         raise ValueError(
             f"Slot {slot} of {type(venv).__name__} returns another observation than its StateWrapper knows: the StateWrapper "
             "must be the outermost wrapper, and observations must not be written to later"
@@ -72,12 +73,3 @@ def _require_wrapper(venv: VecEnv, slot: int) -> None:
             f"States in a {type(venv).__name__} need a StateWrapper: make_vec_env(..., wrapper_class=StateWrapper, "
             f"vec_env_cls={type(venv).__name__})"
         )
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return all(_equal(a[key], b[key]) for key in a)
-    if isinstance(a, tuple):
-        return all(map(_equal, a, b))
-    # A VecEnv casts to the type of the space.
-    return bool(np.array_equal(np.asarray(a).astype(np.asarray(b).dtype), b))

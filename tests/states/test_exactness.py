@@ -247,8 +247,8 @@ def test_a_state_of_something_else_is_refused():
         restore_state(ready(gym.make("CartPole-v1")), state)
     with pytest.raises(ValueError, match=r"saved in the wrappers \[\], but this environment has \['.*Monitor'\]"):
         restore_state(ready(Monitor(Walk())), state)
-    with pytest.raises(ValueError, match="format 2, this version of sb3_budget reads format 1"):
-        restore_state(env, state._replace(format=2))
+    with pytest.raises(ValueError, match="format 1, this version of sb3_budget reads format 2"):
+        restore_state(env, state._replace(format=1))
     with pytest.raises(ValueError, match="saved by the adapter 'other', this environment has 'plain'"):
         restore_state(env, state._replace(adapter="other"))
     with pytest.raises(ValueError, match="not a bytes"):

@@ -17,7 +17,7 @@ HORIZON, N_BLOCKS = 40, 4
 
 
 def state(number):
-    return State(FORMAT, "env", "plain", b"", (), number)
+    return State(FORMAT, "env", "plain", b"", (), (), number)
 
 
 def numbers(archive, rng, n=4000):
