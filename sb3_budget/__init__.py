@@ -16,6 +16,7 @@ from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.callbacks.stability_callback import StabilityCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
+from sb3_budget.core.cells import ExactCells, KMeansCells, ProjectedCells, QuantisedCells
 from sb3_budget.core.convergence_gate import ConvergenceGate
 from sb3_budget.core.gates import (
     ConfidenceGate,
@@ -73,6 +74,7 @@ __all__ = [
     "EnsembleActorCriticPolicy",
     "EnsembleMultiInputActorCriticPolicy",
     "EpisodeControlVecEnv",
+    "ExactCells",
     "FinishedGroupDictRolloutBuffer",
     "FinishedGroupRolloutBuffer",
     "GroupDictRolloutBuffer",
@@ -80,10 +82,13 @@ __all__ = [
     "GroupRolloutBuffer",
     "HeuristicGate",
     "HiddenContextWrapper",
+    "KMeansCells",
     "LevelReplayRule",
     "PhasePenaltyCallback",
     "PoolEntries",
+    "ProjectedCells",
     "QuantileGate",
+    "QuantisedCells",
     "RandomGate",
     "RatioGate",
     "RecycleRule",
