@@ -11,11 +11,13 @@ from sb3_budget.buffers.group_rollout_buffer import GroupDictRolloutBuffer, Grou
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
+from sb3_budget.callbacks.budget_allocator_callback import BudgetAllocatorCallback
 from sb3_budget.callbacks.phase_penalty_callback import PhasePenaltyCallback
 from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.callbacks.stability_callback import StabilityCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
+from sb3_budget.core.anchors import Anchors
 from sb3_budget.core.cells import ExactCells, KMeansCells, ProjectedCells, QuantisedCells
 from sb3_budget.core.convergence_gate import ConvergenceGate
 from sb3_budget.core.gates import (
@@ -66,6 +68,8 @@ __all__ = [
     "GRPO",
     "AdaptiveOffsetCallback",
     "AdaptiveQuantileCallback",
+    "Anchors",
+    "BudgetAllocatorCallback",
     "ConfidenceGate",
     "ConvergenceGate",
     "CriticLearningRatePolicy",

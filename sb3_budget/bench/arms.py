@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
@@ -13,11 +14,17 @@ from sb3_budget.algorithms.grpo import GRPO
 from sb3_budget.bench.literals import literal
 from sb3_budget.bench.settings import Settings
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
+from sb3_budget.callbacks.budget_allocator_callback import BudgetAllocatorCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.core import gates
+from sb3_budget.core.starts import PoolEntries
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.group_starts import GroupStarts
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
+from sb3_budget.vec_env.start_pool import StartPool
+
+#: Number of starts in the pools of the arms that have one.
+POOL_SIZE = 200
 
 
 class Reference(NamedTuple):
@@ -42,6 +49,8 @@ class Arm(NamedTuple):
     :param copies: the arm that is copied
     :param group_size: slots per group of equal starts, ``None`` without groups
     :param group_relative: whether the advantages are relative to the group: GRPO instead of PPO
+    :param pool: rule of a pool of :data:`POOL_SIZE` starts that groups begin in, ``None`` for new ones without end
+    :param allocator: priority of the archived states that episodes begin in, ``None`` without an archive
     """
 
     summary: str
@@ -52,6 +61,8 @@ class Arm(NamedTuple):
     copies: str | None = None
     group_size: int | None = None
     group_relative: bool = False
+    pool: str | None = None
+    allocator: str | None = None
 
     @property
     def selective(self) -> bool:
@@ -95,6 +106,23 @@ ARMS = {
         group_size=4,
         group_relative=True,
     ),
+    "grpo+pool": Arm(
+        "GRPO on a pool of 200 starts, recycled", staggered=False, group_size=4, group_relative=True, pool="recycle"
+    ),
+    "grpo+pool-plr": Arm(
+        "GRPO on a pool of 200 starts, by level replay", staggered=False, group_size=4, group_relative=True, pool="plr"
+    ),
+    "grpo+pool-uniform": Arm(
+        "control: GRPO on the same 200 starts, drawn evenly",
+        staggered=False,
+        group_size=4,
+        group_relative=True,
+        pool="uniform",
+    ),
+    "allocate": Arm("starts in archived states by predicted contrast", staggered=False, allocator="contrast"),
+    "allocate-novelty": Arm("starts in archived states by novelty", staggered=False, allocator="novelty"),
+    "allocate-advantage": Arm("starts in archived states by absolute advantage", staggered=False, allocator="advantage"),
+    "uniform-archive": Arm("control: starts in archived states, all alike", staggered=False, allocator="uniform"),
     "short-horizon": Arm("control: every episode as long as full's mean", control=_same_mean, copies="full"),
 }
 
@@ -148,6 +176,8 @@ def wrap(name: str, venv: VecEnv, settings: Settings, seed: int) -> VecEnv:
         if not arm.group_relative:
             control.set_start_sampler(GroupStarts(venv.num_envs, arm.group_size, seed))
         return control
+    if arm.allocator is not None:
+        return EpisodeControlVecEnv(venv, seed=seed)
     if not arm.staggered:
         return venv
     defaults = {"horizon_budget": arm.horizon_budget, "gamma": settings.ppo.get("gamma", 0.99), "seed": seed}
@@ -175,13 +205,36 @@ def callback(name: str, settings: Settings, seed: int, reference: Reference | No
     return SelectiveRolloutCallback(**kwargs)
 
 
-def algorithm(name: str) -> tuple[type[PPO], dict[str, Any]]:
+def allocator(name: str, settings: Settings, seed: int) -> BudgetAllocatorCallback | None:
     """
     :param name: name of an arm
+    :param settings: hyperparameters
+    :param seed: seed of the callback
+    :return: the callback that decides where the arm's episodes begin
+    """
+    arm, _ = split(name)
+    if arm.allocator is None:
+        return None
+    return BudgetAllocatorCallback(**{"priority": arm.allocator, "seed": seed, **settings.allocator})
+
+
+def _evenly(entries: PoolEntries, rng: np.random.Generator) -> int:
+    return int(rng.integers(len(entries.weights)))
+
+
+def algorithm(name: str, seed: int) -> tuple[type[PPO], dict[str, Any]]:
+    """
+    :param name: name of an arm
+    :param seed: seed of a pool of starts
     :return: its algorithm and the keyword arguments that only this one has
     """
     arm, _ = split(name)
-    return (GRPO, {"group_size": arm.group_size}) if arm.group_relative else (PPO, {})
+    if not arm.group_relative:
+        return PPO, {}
+    own: dict[str, Any] = {"group_size": arm.group_size}
+    if arm.pool is not None:
+        own["start_rule"] = StartPool(POOL_SIZE, _evenly if arm.pool == "uniform" else arm.pool, seed=seed)
+    return GRPO, own
 
 
 def buffer(name: str, settings: Settings, observation_space: spaces.Space) -> dict[str, Any]:

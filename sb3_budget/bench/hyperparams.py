@@ -12,7 +12,8 @@ from sb3_budget.bench.literals import literal
 from sb3_budget.bench.settings import Settings, ppo_arguments
 
 OUR_WRAPPER = "sb3_budget.StaggeredResetVecEnv"
-OUR_CALLBACK = "sb3_budget.SelectiveRolloutCallback"
+OUR_GATE = "sb3_budget.SelectiveRolloutCallback"
+OUR_ALLOCATOR = "sb3_budget.BudgetAllocatorCallback"
 REFUSED = {
     "env_wrapper": "register the wrapped env under an id of its own instead",
     "frame_stack": "the benchmark stacks no frames",
@@ -59,8 +60,8 @@ def _settings(entry: dict[str, Any], where: str) -> tuple[Settings, int | None]:
     n_envs = int(rest.pop("n_envs", 1))
     normalize = _mapping(rest.pop("normalize", False))
     env_kwargs = _mapping(rest.pop("env_kwargs", {}))
-    stagger = _our_arguments(rest.pop("vec_env_wrapper", None), OUR_WRAPPER, where)
-    selective = _our_arguments(rest.pop("callback", None), OUR_CALLBACK, where)
+    (stagger,) = _our_arguments(rest.pop("vec_env_wrapper", None), [OUR_WRAPPER], where)
+    selective, allocator = _our_arguments(rest.pop("callback", None), [OUR_GATE, OUR_ALLOCATOR], where)
     buffer = _mapping(rest.pop("rollout_buffer_kwargs", {}))
     if rest.get("policy", "MlpPolicy") == "MlpPolicy":
         rest.pop("policy", None)
@@ -69,7 +70,7 @@ def _settings(entry: dict[str, Any], where: str) -> tuple[Settings, int | None]:
     ppo = {key: _number(value) for key, value in rest.items()}
     ppo_arguments(ppo)
     steps = None if total is None else int(float(total))
-    return Settings(n_envs, normalize, ppo, env_kwargs or {}, stagger, selective, buffer or {}), steps
+    return Settings(n_envs, normalize, ppo, env_kwargs or {}, stagger, selective, buffer or {}, allocator), steps
 
 
 def _number(value: Any) -> Any:
@@ -86,12 +87,12 @@ def _mapping(value: Any) -> Any:
     return literal(value, {"dict": dict}) if isinstance(value, str) else value
 
 
-def _our_arguments(value: Any, name: str, where: str) -> dict[str, Any]:
-    """Keyword arguments of one of our classes in RL Zoo's ``name`` or ``[{name: {...}}]``."""
-    arguments: dict[str, Any] = {}
+def _our_arguments(value: Any, names: list[str], where: str) -> list[dict[str, Any]]:
+    """Keyword arguments of each of some of our classes in RL Zoo's ``name`` or ``[{name: {...}}]``."""
+    arguments: dict[str, dict[str, Any]] = {name: {} for name in names}
     for item in value if isinstance(value, list) else [value] if value else []:
         class_name, kwargs = next(iter(item.items())) if isinstance(item, dict) else (item, {})
-        if class_name != name:
-            raise ValueError(f"{where}: {class_name} is not supported here, only {name}")
-        arguments.update(kwargs or {})
-    return arguments
+        if class_name not in arguments:
+            raise ValueError(f"{where}: {class_name} is not supported here, only {' and '.join(names)}")
+        arguments[class_name].update(kwargs or {})
+    return list(arguments.values())

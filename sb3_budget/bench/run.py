@@ -54,7 +54,9 @@ class Job(NamedTuple):
     @property
     def settings_hash(self) -> str:
         """Equal for runs that may stand in one mean: all but the seed and what follows from it."""
-        return _digest([self.env_id, self.arm, self.settings, self.steps, self.evals, self.eval_episodes])
+        # Without arguments for an allocator the hash is that of runs from before there was one.
+        settings = self.settings if self.settings.allocator else self.settings[:-1]
+        return _digest([self.env_id, self.arm, settings, self.steps, self.evals, self.eval_episodes])
 
     @property
     def run_hash(self) -> str:
@@ -66,10 +68,10 @@ def _digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def build(job: Job) -> tuple[PPO, SelectiveRolloutCallback | None]:
+def build(job: Job) -> tuple[PPO, SelectiveRolloutCallback | None, list[BaseCallback]]:
     """
     :param job: the run
-    :return: the untrained model on its training env, and the callback of the arm
+    :return: the untrained model on its training env, the gate of the arm, and all its callbacks
     """
     settings = job.settings
     venv = make_envs(job.env_id, settings.n_envs, job.seed, settings.env_kwargs)
@@ -82,9 +84,11 @@ def build(job: Job) -> tuple[PPO, SelectiveRolloutCallback | None]:
     arguments.update(arms.buffer(job.arm, settings, venv.observation_space))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "You have specified a mini-batch size")
-        algorithm, own = arms.algorithm(job.arm)
+        algorithm, own = arms.algorithm(job.arm, job.seed)
         model = algorithm(arguments.pop("policy", policy), venv, seed=job.seed, device="cpu", **own, **arguments)
-    return model, arms.callback(job.arm, settings, job.seed, job.reference)
+    selective = arms.callback(job.arm, settings, job.seed, job.reference)
+    allocator = arms.allocator(job.arm, settings, job.seed)
+    return model, selective, [callback for callback in (selective, allocator) if callback is not None]
 
 
 def run(job: Job, progress: Callable[[int], None]) -> dict[str, Any]:
@@ -96,11 +100,10 @@ def run(job: Job, progress: Callable[[int], None]) -> dict[str, Any]:
     :return: JSON-ready result; ``points`` holds rows of ledger steps, seconds, processor seconds, mean return, its spread
     """
     torch.set_num_threads(1)
-    model, selective = build(job)
+    model, selective, callbacks = build(job)
     eval_env = make_envs(job.env_id, job.eval_episodes, env_kwargs=job.settings.env_kwargs)
     recorder = Recorder(eval_env, job.steps, job.evals, WARMUP, EVALUATION_SEED + job.seed, progress)
-    callbacks: list[BaseCallback] = [recorder] if selective is None else [selective, recorder]
-    model.learn(job.steps, callback=callbacks)
+    model.learn(job.steps, callback=[*callbacks, recorder])
     result = {
         "env": job.env_id,
         "arm": job.arm,

@@ -21,6 +21,7 @@ class Settings(NamedTuple):
     :param stagger: keyword arguments of ``StaggeredResetVecEnv`` where an arm uses it
     :param selective: keyword arguments of ``SelectiveRolloutCallback`` where an arm uses it
     :param buffer: keyword arguments of ``SelectiveRolloutBuffer`` where an arm uses it
+    :param allocator: keyword arguments of ``BudgetAllocatorCallback`` where an arm uses it
     """
 
     n_envs: int
@@ -30,6 +31,7 @@ class Settings(NamedTuple):
     stagger: dict[str, Any]
     selective: dict[str, Any]
     buffer: dict[str, Any]
+    allocator: dict[str, Any]
 
 
 MASSIVE: dict[str, Any] = {
@@ -59,7 +61,7 @@ def default_settings(env_id: str) -> Settings:
     :param env_id: id of the env
     :return: the benchmark's own hyperparameters for it
     """
-    return Settings(64, True, {**MASSIVE, **PER_ENV.get(env_id, {})}, {}, {}, {}, {})
+    return Settings(64, True, {**MASSIVE, **PER_ENV.get(env_id, {})}, {}, {}, {}, {}, {})
 
 
 def ppo_arguments(ppo: dict[str, Any]) -> dict[str, Any]:

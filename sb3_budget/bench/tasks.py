@@ -1,4 +1,4 @@
-"""Tasks with a hidden context, registered for the benchmark under ``sb3_budget/``."""
+"""Tasks that are registered for the benchmark under ``sb3_budget/``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+#: Id -> what makes it, the module being imported when the first is made; its keyword arguments; and its time limit.
+SPARSE: dict[str, tuple[str, dict[str, Any], int]] = {
+    "sb3_budget/FrozenLake16-v1": ("sb3_budget.bench.sparse:FrozenLake16Env", {}, 192),
+    "sb3_budget/ScaledMountainCar-v0": ("sb3_budget.bench.sparse:scaled_mountain_car", {}, 200),
+    "sb3_budget/DoorKey6-v0": ("sb3_budget.bench.sparse:door_key", {"size": 6}, 360),
+    "sb3_budget/DoorKey8-v0": ("sb3_budget.bench.sparse:door_key", {"size": 8}, 640),
+}
+
+
 def _maker(below: str, hidden: dict[str, Any]) -> Any:
     def make(**kwargs: Any) -> gym.Env:
         return HiddenContextWrapper(gym.make(below, **kwargs), **hidden)
@@ -36,3 +45,6 @@ def register() -> None:
         if env_id not in gym.registry:
             # The env below has its own time limit, which is that of the task.
             gym.register(env_id, _maker(below, hidden), max_episode_steps=gym.spec(below).max_episode_steps)
+    for env_id, (entry_point, kwargs, max_steps) in SPARSE.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, entry_point, max_episode_steps=max_steps, kwargs=kwargs)

@@ -6,7 +6,6 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
 from sb3_budget.bench.envs import make_envs
@@ -25,9 +24,8 @@ def train(job: Job, out: Path, tensorboard: str | None) -> str:
     """
     if tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise ValueError("--tensorboard needs TensorBoard: pip install 'sb3-budget[tensorboard]'")
-    model, selective = build(job)
+    model, _, callbacks = build(job)
     model.set_logger(configure(tensorboard, ["stdout"] if tensorboard is None else ["stdout", "tensorboard"]))
-    callbacks: list[BaseCallback] = [] if selective is None else [selective]
     bar = sys.stdout.isatty() and all(importlib.util.find_spec(name) is not None for name in ("tqdm", "rich"))
     out.mkdir(parents=True, exist_ok=True)
     try:

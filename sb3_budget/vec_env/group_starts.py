@@ -34,6 +34,8 @@ class GroupStarts:
         self.group_size = group_size
         self.seed = seed
         self.rule = seeded_start if rule is None else rule
+        #: Asked before the rule, which speaks where it returns ``None``: for what chooses among starts of its own.
+        self.first_rule: Callable[[int, int, np.random.Generator], Start | None] | None = None
         #: Number of episodes that each slot has begun.
         self.episodes: NDArray[np.int64] = np.full(n_envs, first_episode, dtype=np.int64)
         #: Starts that not all members have come to yet.
@@ -58,14 +60,16 @@ class GroupStarts:
 
     def _make(self, group: int, episode: int) -> Start:
         rng = np.random.default_rng([self.seed, group, episode])
-        start = self.rule(group, episode, rng)
+        start = None if self.first_rule is None else self.first_rule(group, episode, rng)
+        if start is None:
+            start = self.rule(group, episode, rng)
         if start.options is not None and start.seed is None:
             start = start._replace(seed=int(rng.integers(2**31)))
         return start
 
     def __getstate__(self) -> dict[str, Any]:
         # The rule is the model's, and an open start may hold a snapshot: after a load all begin anew.
-        return {**self.__dict__, "rule": None, "_open": {}}
+        return {**self.__dict__, "rule": None, "first_rule": None, "_open": {}}
 
 
 def seeded_start(group: int, episode: int, rng: np.random.Generator) -> Start:

@@ -21,7 +21,9 @@ def test_stock_gets_nothing_of_ours():
     assert arms.buffer("stock", SETTINGS, venv.observation_space) == {}
 
 
-@pytest.mark.parametrize("name", [name for name, arm in arms.ARMS.items() if name != "stock" and not arm.group_size])
+@pytest.mark.parametrize(
+    "name", [name for name, arm in arms.ARMS.items() if name != "stock" and not arm.group_size and not arm.allocator]
+)
 def test_every_other_arm_is_staggered(name):
     assert isinstance(arms.wrap(name, make_vec_env("CartPole-v1", 2), SETTINGS, 0), StaggeredResetVecEnv)
 
@@ -31,7 +33,7 @@ def test_arms_with_groups_differ_in_their_advantages_only():
     for name in ("grpo", "grouped"):
         venv = arms.wrap(name, make_vec_env("CartPole-v1", 8, seed=0), SETTINGS, 3)
         assert isinstance(venv, EpisodeControlVecEnv)
-        algorithm, own = arms.algorithm(name)
+        algorithm, own = arms.algorithm(name, 0)
         model = algorithm("MlpPolicy", venv, n_steps=8, batch_size=64, seed=3, device="cpu", **own)
         model.learn(64)
         first = venv.reset().reshape(2, 4, -1)
@@ -97,7 +99,7 @@ def test_a_run_too_short_to_copy_is_an_error(part):
 
 def test_arms_of_grpo_with_a_gate_train_and_their_controls_copy_them():
     venv = make_vec_env("CartPole-v1", 8, seed=0)
-    algorithm, own = arms.algorithm("grpo+select")
+    algorithm, own = arms.algorithm("grpo+select", 0)
     model = algorithm(
         "MlpPolicy",
         arms.wrap("grpo+select", venv, SETTINGS, 3),

@@ -58,7 +58,7 @@ def test_same_seed_same_returns_whatever_the_evaluations():
 
 
 def test_stock_is_sb3_to_the_bit():
-    model, _ = run.build(job())
+    model, *_ = run.build(job())
     model.learn(640)
     venv = VecNormalize(make_vec_env("CartPole-v1", 4, seed=0))
     plain = PPO("MlpPolicy", venv, seed=0, device="cpu", **SETTINGS.ppo).learn(640)
@@ -67,7 +67,7 @@ def test_stock_is_sb3_to_the_bit():
 
 
 def test_evaluation_agrees_with_sb3_on_one_episode_per_slot():
-    model, _ = run.build(job())
+    model, *_ = run.build(job())
     model.learn(640)
     normalizer = model.get_vec_normalize_env()
     ours = recorder.evaluate(model, make_vec_env("CartPole-v1", 5), seed=3)

@@ -1,0 +1,316 @@
+"""The callback that decides where episodes begin."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.type_aliases import Schedule
+from stable_baselines3.common.utils import FloatSchedule
+from stable_baselines3.common.vec_env import unwrap_vec_wrapper
+
+from sb3_budget.callbacks.outcome_labels import OutcomeLabels, SuccessRule, features
+from sb3_budget.callbacks.requirements import require_top_level
+from sb3_budget.core import allocation
+from sb3_budget.core.anchors import Anchors, Priority, advantage_priority, contrast_priority, parse_priority
+from sb3_budget.core.cells import Cells, FunctionCells, default_cells
+from sb3_budget.policies.success_predictor import SuccessPredictor
+from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.group_starts import GroupStarts
+from sb3_budget.vec_env.start import Start
+from sb3_budget.vec_env.start_archive import StartArchive
+
+#: Priorities are computed anew after so many steps.
+UPDATE_STEPS = 256
+#: The predictor sees one minibatch for so many steps, and speaks once so many of the last episodes have succeeded.
+STEPS_PER_MINIBATCH, LEAST_SUCCESSES, RECENT = 64, 5, 200
+#: Weight of the latest rollout in the moving average of absolute advantages.
+ADVANTAGE_RATE = 0.5
+#: What is saved.
+STATE = (
+    "archive",
+    "_cells",
+    "_predictor",
+    "_labels",
+    "_recent",
+    "_advantages",
+    "_versions",
+    "_rng",
+    "_frozen",
+    "_n_own",
+    "_n_archived",
+)
+#: A predictor of longer observations would cost more than it is worth.
+MOST_FEATURES = 4096
+
+
+class BudgetAllocatorCallback(BaseCallback):
+    """
+    Begins episodes in archived states from which they teach most.
+
+    While the algorithm trains, one state of each visited cell of the state space is saved. An episode begins in one of
+    them, drawn by priority, or with probability ``floor`` where the environment itself begins. It is made for sparse
+    rewards that are far from the start; with dense rewards expect no gain. Evaluate on the environment's own starts.
+
+    The environment must contain an :class:`~sb3_budget.EpisodeControlVecEnv`, and its simulator must be one whose states
+    can be saved exactly (:doc:`../modules/states`). It serves every algorithm of Stable-Baselines3, on-policy and
+    off-policy: it decides starts and nothing else.
+
+    :param priority: ``"contrast"`` (default): where outcomes are predicted to be mixed, and until episodes succeed, where
+        visits are rare. ``"novelty"``: where visits are rare. ``"advantage"``: where absolute advantages are large
+        (on-policy only). ``"uniform"``: the control. Or a function of :class:`~sb3_budget.Anchors`.
+    :param cells: State abstraction: an object like :class:`~sb3_budget.QuantisedCells`, or a function of a batch of
+        observations that returns one hashable key for each. By default exact for discrete observations, quantised for
+        short vectors, and a quantised random projection for others.
+    :param floor: Share of the episodes that begin in the environment's own starts (float or schedule of the progress
+        remaining). 1 switches the allocator off.
+    :param warmup: All episodes begin in own starts for so long: a share of the training (float) or steps (int). The scale
+        of observations is measured meanwhile.
+    :param temperature: Of the ranks of the priorities: :math:`(1/\\text{rank})^{1/T}`.
+    :param archive_size: Largest number of saved states.
+    :param refresh: Chance that a visit to a known cell replaces its state.
+    :param horizon: Longest length of an episode that begins in an archived state [steps]. ``None`` leaves the environment's
+        own limit, which counts from 0 there.
+    :param success: ``(info) -> bool`` at the end of an episode, for ``"contrast"``. By default ``info["is_success"]`` where
+        there is one, and otherwise whether the return is above the median of the last 200 episodes, or their best.
+    :param seed: Seed of the draws. The model's seed by default.
+    :param verbose: Verbosity level.
+    :raises ValueError: if an argument is out of range, or, when training starts, the environment or algorithm cannot do what
+        is asked.
+    """
+
+    def __init__(
+        self,
+        priority: str | Priority = "contrast",
+        cells: Cells | Callable[[Any], list[Any]] | None = None,
+        floor: float | Schedule = 0.2,
+        warmup: int | float = 0.1,
+        temperature: float = 1.0,
+        archive_size: int = 2000,
+        refresh: float = 0.02,
+        horizon: int | None = None,
+        success: SuccessRule | None = None,
+        seed: int | None = None,
+        verbose: int = 0,
+    ):
+        super().__init__(verbose)
+        self.priority = parse_priority(priority)
+        if not callable(floor) and not 0.0 <= floor <= 1.0:
+            raise ValueError(f"floor={floor} must lie in [0, 1]")
+        if warmup < 0 or (isinstance(warmup, float) and warmup > 1.0):
+            raise ValueError(f"warmup={warmup} must be a number of steps (int) or a fraction in [0, 1] (float)")
+        if not temperature > 0.0:
+            raise ValueError(f"temperature={temperature} must be positive")
+        if horizon is not None and horizon < 1:
+            raise ValueError(f"horizon={horizon} must be at least 1 step")
+        self.floor = FloatSchedule(floor)
+        self._given_floor = floor
+        self.warmup = warmup
+        self.temperature = temperature
+        self.horizon = horizon
+        self._cells: Any = FunctionCells(cells) if callable(cells) else cells
+        self._rng = np.random.default_rng(seed)
+        self._seeded = seed is not None
+        self.archive = StartArchive(archive_size, refresh, self._rng)
+        self._labels = OutcomeLabels(success)
+        self._advantages = np.full(archive_size, np.nan)
+        self._versions = np.zeros(archive_size, dtype=np.int64)
+        self._recent: deque[bool] = deque(maxlen=RECENT)
+        self._n_own, self._n_archived = 0, 0
+        self._frozen = False
+
+    # ------------------------------------------------------------------ set-up
+
+    def _init_callback(self) -> None:
+        venv = unwrap_vec_wrapper(self.training_env, EpisodeControlVecEnv)
+        if venv is None:
+            raise ValueError(
+                "BudgetAllocatorCallback decides where episodes begin: put EpisodeControlVecEnv around the base VecEnv, "
+                "VecNormalize(EpisodeControlVecEnv(make_vec_env(...)))"
+            )
+        if not venv.enabled:
+            raise ValueError(f"The training environment's {type(venv).__name__} has enabled=False: it cannot choose starts")
+        self._venv = venv
+        self._normalize = self.model.get_vec_normalize_env()
+        space = venv.observation_space
+        # What has parts is put into one vector before it is put into a cell.
+        self._has_parts = isinstance(space, (spaces.Dict, spaces.Tuple))
+        if self._cells is None and self._has_parts:
+            self._cells = default_cells((spaces.flatdim(space),), np.float32, False)
+        elif self._cells is None:
+            self._cells = default_cells(space.shape or (), space.dtype or np.float32, isinstance(space, spaces.Discrete))
+        self._n_features = spaces.flatdim(space)
+        self._predicts = self.priority is contrast_priority
+        if self._predicts and self._n_features > MOST_FEATURES:
+            raise ValueError(
+                f"priority='contrast' predicts success from observations, and {self._n_features} numbers are too many: "
+                "use 'novelty' or 'advantage'"
+            )
+        if self.priority is advantage_priority and not hasattr(self.model, "rollout_buffer"):
+            raise ValueError(f"priority='advantage' needs an on-policy algorithm, not {type(self.model).__name__}")
+        if not hasattr(self, "_predictor"):
+            self._predictor = SuccessPredictor(self._n_features if self._predicts else 1, seed=self.model.seed)
+        if not self._seeded and self.model.seed is not None:
+            self._rng.bit_generator.state = np.random.default_rng(self.model.seed).bit_generator.state
+            self._seeded = True
+
+    def _on_training_start(self) -> None:
+        require_top_level(self)
+        total = self.model._total_timesteps
+        self._warmup_steps = round(self.warmup * total) if isinstance(self.warmup, float) else self.warmup
+        starts = self._venv.start_sampler
+        if isinstance(starts, GroupStarts):
+            # All members of a group go where one draw sends them.
+            starts.first_rule = self._draw_for_group
+        else:
+            self._venv.set_start_sampler(self._draw, owner=type(self).__name__)
+        first = self._raw(self.model._last_obs)
+        self._off = not callable(self._given_floor) and self._given_floor == 1.0
+        self._features = features(self._venv.observation_space, first)
+        self._labels.start(self._venv.num_envs)
+        if self._has_parts:
+            first = self._features
+        self._present = self.archive.rows(self._cells.keys(first)) if self._frozen else np.full(self._venv.num_envs, -1)
+        self._rollout_rows: list[NDArray[np.int64]] = []
+        self._probabilities: NDArray[np.float64] | None = None
+        self._next_update = self.num_timesteps
+        self._minibatches_due = 0.0
+        self._seconds, self._began = 0.0, perf_counter()
+
+    @property
+    def active(self) -> bool:
+        """Whether episodes begin in archived states: the warm-up is over, and there are some."""
+        return self.num_timesteps >= self._warmup_steps and len(self.archive) > 0
+
+    # ------------------------------------------------------------------ starts
+
+    def _draw(self, slot: int) -> Start | None:
+        """The start sampler."""
+        if not self.active or self._rng.random() < self.floor(self.model._current_progress_remaining):
+            self._n_own += 1
+            return None
+        if self._probabilities is None or len(self._probabilities) != len(self.archive):
+            self._probabilities = allocation.rank(self.priority(self.anchors()), self.temperature)
+        row = int(self._rng.choice(len(self.archive), p=self._probabilities))
+        self._n_archived += 1
+        state = self.archive.choose(row)
+        return Start(("cell", row, int(self.archive.versions[row])), snapshot=state, keep_time=False, horizon=self.horizon)
+
+    def _draw_for_group(self, group: int, episode: int, rng: np.random.Generator) -> Start | None:
+        return self._draw(group)
+
+    def anchors(self) -> Anchors:
+        """
+        :return: What is known of the archived states, for a priority.
+        """
+        n = len(self.archive)
+        changed = self._versions[:n] != self.archive.versions
+        self._advantages[:n][changed] = np.nan
+        self._versions[:n] = self.archive.versions
+        success = np.full(n, np.nan)
+        if self._predicts and sum(self._recent) >= LEAST_SUCCESSES:
+            success = self._predictor.predict(np.stack(self.archive.observations))
+        return Anchors(self.archive.visits, self.archive.chosen, self._advantages[:n].copy(), success)
+
+    # ------------------------------------------------------------------ steps
+
+    def _raw(self, seen: Any) -> Any:
+        """What the environment showed, before it was normalised by statistics that move."""
+        return seen if self._normalize is None else self._normalize.get_original_obs()
+
+    def _on_step(self) -> bool:
+        if self._off:
+            return True
+        began = perf_counter()
+        observations = self._raw(self.locals["new_obs"])
+        self._rollout_rows.append(self._present)
+        if self._predicts:
+            self._label()
+            self._features = features(self._venv.observation_space, observations)
+        if self._has_parts:
+            observations = features(self._venv.observation_space, observations)
+        if self.num_timesteps < self._warmup_steps:
+            self._cells.observe(observations)
+        else:
+            self._present = self._archive(observations)
+        if self.num_timesteps >= self._next_update:
+            self._next_update = self.num_timesteps + UPDATE_STEPS
+            self._probabilities = None
+        self._seconds += perf_counter() - began
+        return True
+
+    def _archive(self, observations: Any) -> NDArray[np.int64]:
+        """Count visits, and save a state of every cell that is new. Returns the cells' rows."""
+        if not self._frozen:
+            self._cells.observe(observations)
+            self._cells.freeze()
+            self._frozen = True
+        keys = self._cells.keys(observations)
+        wanted = self.archive.visit(keys)
+        if wanted:
+            features_of = self._features if self._predicts else np.zeros((len(keys), 0), dtype=np.float32)
+            for slot, state in zip(wanted, self._venv.get_states(wanted), strict=True):
+                self.archive.keep(keys[slot], state, features_of[slot])
+        return self.archive.rows(keys)
+
+    def _label(self) -> None:
+        """Tell the predictor what became of the episodes that ended with this step."""
+        ended = self._labels.add(self._features, self.locals["dones"], self.locals["infos"])
+        if ended is not None:
+            self._recent.extend(ended.outcomes)
+            self._predictor.add(ended.examples, ended.succeeded)
+        self._minibatches_due += self._venv.num_envs / STEPS_PER_MINIBATCH
+        if self._minibatches_due >= 1.0:
+            self._predictor.train(int(self._minibatches_due))
+            self._minibatches_due %= 1.0
+
+    # ------------------------------------------------------------------ rollouts
+
+    def _on_rollout_end(self) -> None:
+        rows, self._rollout_rows = self._rollout_rows, []
+        buffer = getattr(self.model, "rollout_buffer", None)
+        if buffer is not None and rows and self._frozen:
+            self._average(np.stack(rows), np.abs(buffer.advantages[: len(rows)]))
+        n_episodes = self._n_own + self._n_archived
+        self.logger.record("budget/archive_size", len(self.archive))
+        self.logger.record("budget/archive_starts", self._n_archived / n_episodes if n_episodes else 0.0)
+        self.logger.record("budget/allocator_time", self._seconds / max(perf_counter() - self._began, 1e-9))
+        if self._recent:
+            self.logger.record("budget/success_rate", float(np.mean(self._recent)))
+        if not np.isnan(self._predictor.brier_score):
+            self.logger.record("budget/success_brier", self._predictor.brier_score)
+
+    def _average(self, rows: NDArray[np.int64], advantages: NDArray[np.floating]) -> None:
+        """Moving average of the absolute advantages of each archived cell."""
+        known = rows >= 0
+        cells, inverse = np.unique(rows[known], return_inverse=True)
+        means = np.bincount(inverse, weights=advantages[known]) / np.maximum(np.bincount(inverse), 1)
+        old = self.anchors().advantages[cells]
+        self._advantages[cells] = np.where(np.isnan(old), means, (1 - ADVANTAGE_RATE) * old + ADVANTAGE_RATE * means)
+
+    # ------------------------------------------------------------------ persistence
+
+    def save(self, path: str | Path) -> None:
+        """
+        Save what has been learnt: the archive with its states, the cells, the predictor, counters and generator.
+
+        :param path: File to write.
+        """
+        Path(path).write_bytes(cloudpickle.dumps({name: self.__dict__[name] for name in STATE}))
+
+    def load(self, path: str | Path) -> None:
+        """
+        Take over what :meth:`save` wrote, before ``learn`` is called.
+
+        :param path: File to read.
+        """
+        self.__dict__.update(cloudpickle.loads(Path(path).read_bytes()))
+        self._seeded = True

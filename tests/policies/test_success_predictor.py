@@ -1,0 +1,78 @@
+"""The predictor learns a known chance, and draws from no generator but its own."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch as th
+
+from sb3_budget.policies.success_predictor import SuccessPredictor
+
+
+def logistic(n, seed):
+    """Examples whose chance of success is a logistic function of the first feature."""
+    rng = np.random.default_rng(seed)
+    observations = rng.normal(size=(n, 3)).astype(np.float32)
+    chances = 1.0 / (1.0 + np.exp(-2.0 * observations[:, 0]))
+    return observations, chances, rng.random(n) < chances
+
+
+def test_on_a_logistic_problem_it_is_calibrated():
+    predictor = SuccessPredictor(3, seed=0)
+    observations, _, succeeded = logistic(8000, 0)
+    predictor.add(observations, succeeded)
+    predictor.train(1500)
+    held_out, chances, _ = logistic(4000, 1)
+    predicted = predictor.predict(held_out)
+    assert np.abs(predicted - chances).mean() < 0.04
+    order = np.argsort(predicted)
+    for part in np.array_split(order, 8):
+        assert predicted[part].mean() == pytest.approx(chances[part].mean(), abs=0.05)
+
+
+def test_the_brier_score_is_of_predictions_made_before():
+    predictor = SuccessPredictor(3, seed=0)
+    assert np.isnan(predictor.brier_score)
+    observations, _, succeeded = logistic(4000, 0)
+    predictor.add(observations, succeeded)
+    predictor.train(500)
+    held_out, chances, outcomes = logistic(4000, 1)
+    predictor.add(held_out, outcomes)
+    assert predictor.brier_score == pytest.approx(np.mean((chances - outcomes) ** 2), abs=0.01)
+
+
+def test_it_keeps_the_latest_examples():
+    predictor = SuccessPredictor(1, memory=5, seed=0)
+    predictor.add(np.arange(3.0)[:, None], np.zeros(3, bool))
+    predictor.add(np.arange(3.0, 7.0)[:, None], np.ones(4, bool))
+    assert len(predictor) == 5
+    assert sorted(predictor._observations.ravel().tolist()) == [2, 3, 4, 5, 6]
+
+
+def test_nothing_else_is_drawn_from_and_runs_repeat():
+    th.manual_seed(7)
+    expected = th.rand(1)
+    th.manual_seed(7)
+    runs = []
+    for _ in range(2):
+        predictor = SuccessPredictor(3, seed=3)
+        assert (predictor.predict(np.zeros((2, 3))) == 0.5).all()
+        observations, _, succeeded = logistic(100, 0)
+        predictor.add(observations, succeeded)
+        predictor.train(5)
+        runs.append(predictor.predict(observations))
+    assert th.equal(th.rand(1), expected)
+    np.testing.assert_array_equal(*runs)
+
+
+def test_it_goes_on_after_pickling():
+    predictor = SuccessPredictor(3, seed=0)
+    observations, _, succeeded = logistic(200, 0)
+    predictor.add(observations, succeeded)
+    predictor.train(3)
+    copy = pickle.loads(pickle.dumps(predictor))
+    for each in (predictor, copy):
+        each.train(3)
+    np.testing.assert_array_equal(copy.predict(observations), predictor.predict(observations))
