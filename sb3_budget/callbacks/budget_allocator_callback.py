@@ -73,7 +73,7 @@ class BudgetAllocatorCallback(BaseCallback):
     :param floor: Share of the episodes that begin in the environment's own starts (float or schedule of the progress
         remaining). 1 switches the allocator off.
     :param warmup: All episodes begin in own starts for so long: a share of the training (float) or steps (int). The scale
-        of observations is measured meanwhile.
+        of observations, in which cells are measured, is what was seen meanwhile.
     :param temperature: Of the ranks of the priorities: :math:`(1/\\text{rank})^{1/T}`.
     :param archive_size: Largest number of saved states.
     :param refresh: Chance that a visit to a known cell replaces its state.
@@ -211,14 +211,17 @@ class BudgetAllocatorCallback(BaseCallback):
         """
         :return: What is known of the archived states, for a priority.
         """
-        n = len(self.archive)
-        changed = self._versions[:n] != self.archive.versions
-        self._advantages[:n][changed] = np.nan
-        self._versions[:n] = self.archive.versions
-        success = np.full(n, np.nan)
+        success = np.full(len(self.archive), np.nan)
         if self._predicts and sum(self._recent) >= LEAST_SUCCESSES:
             success = self._predictor.predict(np.stack(self.archive.observations))
-        return Anchors(self.archive.visits, self.archive.chosen, self._advantages[:n].copy(), success)
+        return Anchors(self.archive.visits, self.archive.chosen, self._present_advantages().copy(), success)
+
+    def _present_advantages(self) -> NDArray[np.float64]:
+        """Moving averages by row; those of rows that have another cell now are unknown."""
+        n = len(self.archive)
+        self._advantages[:n][self._versions[:n] != self.archive.versions] = np.nan
+        self._versions[:n] = self.archive.versions
+        return self._advantages[:n]
 
     # ------------------------------------------------------------------ steps
 
@@ -237,9 +240,9 @@ class BudgetAllocatorCallback(BaseCallback):
             self._features = features(self._venv.observation_space, observations)
         if self._has_parts:
             observations = features(self._venv.observation_space, observations)
-        if self.num_timesteps < self._warmup_steps:
+        if self.num_timesteps < self._warmup_steps and not self._frozen:
             self._cells.observe(observations)
-        else:
+        elif self.num_timesteps >= self._warmup_steps:
             self._present = self._archive(observations)
         if self.num_timesteps >= self._next_update:
             self._next_update = self.num_timesteps + UPDATE_STEPS
@@ -293,7 +296,7 @@ class BudgetAllocatorCallback(BaseCallback):
         known = rows >= 0
         cells, inverse = np.unique(rows[known], return_inverse=True)
         means = np.bincount(inverse, weights=advantages[known]) / np.maximum(np.bincount(inverse), 1)
-        old = self.anchors().advantages[cells]
+        old = self._present_advantages()[cells]
         self._advantages[cells] = np.where(np.isnan(old), means, (1 - ADVANTAGE_RATE) * old + ADVANTAGE_RATE * means)
 
     # ------------------------------------------------------------------ persistence
