@@ -5,21 +5,24 @@ from __future__ import annotations
 import copy
 import importlib.util
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_budget.algorithms.grpo import GRPO
 from sb3_budget.bench.envs import make_envs
 from sb3_budget.bench.settings import MASSIVE
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveRolloutBuffer
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.core.gates import QuantileGate
 from sb3_budget.core.scores import RolloutView
+from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
 
@@ -53,6 +56,8 @@ def measure(env_id: str, n_envs: int, repetitions: int) -> dict[str, Any]:
         "gate_and_buffer_collect": _compare(off, on, repetitions),
         "stops_collect": _compare(off, _collector(env_id, n_envs, QuantileGate(0.4)), repetitions),
         "thinning_get": _compare(*_readers(n_envs), repetitions),
+        "group_update": _compare(*_updaters(env_id, n_envs), repetitions),
+        "grpo_iteration": _compare(*_iterations(env_id, n_envs), repetitions),
     }
 
 
@@ -66,6 +71,8 @@ def describe(measured: dict[str, Any]) -> str:
         "gate_and_buffer_collect": "one rollout, with gate and buffer",
         "stops_collect": "the same, with the resets that stops cause",
         "thinning_get": "one epoch of minibatches, with thinning",
+        "group_update": "advantages and update, GRPO against PPO",
+        "grpo_iteration": "one rollout and update, GRPO against PPO",
     }
     lines = [f"{measured['env']}, {measured['n_envs']} slots: milliseconds without, with, ratio"]
     for key, label in labels.items():
@@ -123,6 +130,57 @@ def _collector(env_id: str, n_envs: int, gate: QuantileGate | None) -> Callable[
         return perf_counter() - started
 
     return collect
+
+
+def _grouped(env_id: str, n_envs: int) -> list[tuple[PPO, VecNormalize, BaseCallback]]:
+    """PPO, and GRPO on groups of 4, about to train."""
+    prepared = []
+    for grouped in (False, True):
+        inner = make_envs(env_id, n_envs, seed=0)
+        venv = VecNormalize(EpisodeControlVecEnv(inner, seed=0) if grouped else inner)
+        own: dict[str, Any] = {"group_size": 4 if n_envs % 4 == 0 else 1} if grouped else {}
+        model = (GRPO if grouped else PPO)(
+            "MlpPolicy", venv, seed=0, device="cpu", **{**MASSIVE, "batch_size": 4 * n_envs}, **own
+        )
+        _, callback = model._setup_learn(10**9, None)
+        callback.on_training_start({}, {})
+        model._logger = configure(format_strings=[])
+        prepared.append((model, venv, callback))
+    return prepared
+
+
+def _updaters(env_id: str, n_envs: int) -> tuple[Callable[[], float], Callable[[], float]]:
+    """What follows a rollout: advantages, and all epochs of the update."""
+
+    def updater(model: PPO, venv: VecNormalize, callback: BaseCallback) -> Callable[[], float]:
+        def update() -> float:
+            buffer = model.rollout_buffer
+            model.collect_rollouts(venv, callback, buffer, model.n_steps)
+            started = perf_counter()
+            buffer.compute_returns_and_advantage(torch.zeros(n_envs), np.zeros(n_envs))
+            model.train()
+            return perf_counter() - started
+
+        return update
+
+    off, on = _grouped(env_id, n_envs)
+    return updater(*off), updater(*on)
+
+
+def _iterations(env_id: str, n_envs: int) -> tuple[Callable[[], float], Callable[[], float]]:
+    """Whole iterations, in seconds of the processor."""
+
+    def iterator(model: PPO, venv: VecNormalize, callback: BaseCallback) -> Callable[[], float]:
+        def iterate() -> float:
+            started = process_time()
+            model.collect_rollouts(venv, callback, model.rollout_buffer, model.n_steps)
+            model.train()
+            return process_time() - started
+
+        return iterate
+
+    off, on = _grouped(env_id, n_envs)
+    return iterator(*off), iterator(*on)
 
 
 def _readers(n_envs: int, n_steps: int = 16, n_epochs: int = 4) -> tuple[Callable[[], float], Callable[[], float]]:

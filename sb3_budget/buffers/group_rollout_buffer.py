@@ -198,8 +198,11 @@ class GroupBufferMixin(SelectiveBufferMixin):
         plain = (np.ravel(part).astype(np.int64) for part in (group, self.episodes, self.times))
         self._memory.add(groups.PeerRows(self.advantages.ravel().astype(np.float64), *plain), oldest)
         # Not through the copy in double precision: with a coefficient of 0 these are SB3's own, bit for bit.
+        advantages = residual.advantages
+        if self.scale is not None:
+            advantages = self._scaled(advantages, group, self._episode_of_row())
         if residual.coefficient > 0.0 or self.scale is not None:
-            self.advantages = self._scaled(residual.advantages, group, self._episode_of_row()).astype(np.float32)
+            self.advantages = advantages.astype(np.float32)
         return residual.coefficient, residual.mean_peers
 
     def _episode_of_row(self) -> NDArray[np.int64]:
@@ -209,8 +212,7 @@ class GroupBufferMixin(SelectiveBufferMixin):
         self, advantages: NDArray[np.float64], group: NDArray[np.int64], episode: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """The same divided by a standard deviation and weighted by the rule of aggregation, row by row."""
-        if self.scale is None:
-            return advantages
+        assert self.scale is not None
         flat = advantages.ravel()
         flat = scaled(flat, group.ravel(), self.scale, self.std_floor * float(flat.std()))
         return (flat * self._factors(episode.ravel())).reshape(advantages.shape)

@@ -114,7 +114,7 @@ def test_overhead_prints_the_pairs_and_the_kinds_of_vec_env(capsys):
         == 0
     )
     measured = json.loads(capsys.readouterr().out)
-    for key in ("wrapper_step", "gate_and_buffer_collect", "stops_collect", "thinning_get"):
+    for key in ("wrapper_step", "gate_and_buffer_collect", "stops_collect", "thinning_get", "group_update", "grpo_iteration"):
         assert set(measured[key]) == {"off", "on", "ratio"}
         assert measured[key]["ratio"] > 0
     for row in measured["vec_envs"]["envs"].values():
