@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from sb3_budget.core.k_means import lloyd, nearest
+
 #: Observations of whole numbers with at most this many entries are their own keys.
 MOST_EXACT_ENTRIES = 256
 #: Observations with at most this many dimensions are divided into a grid.
@@ -65,42 +67,6 @@ def usable_scale(stds: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     varied = stds > 0.0
     return np.where(varied, stds, stds[varied].mean() if varied.any() else 1.0)
-
-
-def nearest(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.int64]:
-    """
-    :param points: shape (n, n_dims)
-    :param centres: shape (n_centres, n_dims)
-    :return: the centre at the least distance of each point, the first of several, shape (n,)
-    """
-    distances = (centres**2).sum(axis=1) - 2.0 * points @ centres.T
-    return distances.argmin(axis=1).astype(np.int64)
-
-
-def lloyd(points: NDArray[np.float64], n_centres: int, rng: np.random.Generator, max_rounds: int = 50) -> NDArray[np.float64]:
-    """
-    K-means by Lloyd's algorithm from distant points (k-means++; Arthur & Vassilvitskii, 2007).
-
-    :param points: shape (n, n_dims)
-    :param n_centres: number of centres; there are fewer if there are fewer distinct points
-    :param rng: chooses the first centres
-    :param max_rounds: largest number of rounds
-    :return: centres, shape (at most n_centres, n_dims). One that loses all its points stays where it is.
-    """
-    centres = points[rng.integers(len(points))][None]
-    gaps = ((points - centres[0]) ** 2).sum(axis=1)
-    while len(centres) < n_centres and gaps.any():
-        centres = np.vstack([centres, points[rng.choice(len(points), p=gaps / gaps.sum())]])
-        gaps = np.minimum(gaps, ((points - centres[-1]) ** 2).sum(axis=1))
-    for _ in range(max_rounds):
-        labels = nearest(points, centres)
-        moved = centres.copy()
-        for label in np.unique(labels):
-            moved[label] = points[labels == label].mean(axis=0)
-        if np.array_equal(moved, centres):
-            break
-        centres = moved
-    return centres
 
 
 # ---------------------------------------------------------------------- cells
@@ -174,13 +140,16 @@ class _ScaledCells:
             self._scale = usable_scale(np.sqrt(self._squares / self._n))
             self.frozen = True
 
+    def _require_frozen(self) -> None:
+        if not self.frozen:
+            raise ValueError(f"{type(self).__name__} is not frozen: call freeze() before the first key")
+
     def scaled(self, observations: ArrayLike) -> NDArray[np.float64]:
         """
         :param observations: shape (n, ...)
         :return: standard deviations from the mean, shape (n, n_dims)
         """
-        if not self.frozen:
-            raise ValueError(f"{type(self).__name__} is not frozen: call freeze() before the first key")
+        self._require_frozen()
         return (_flat_rows(observations) - self._mean) / self._scale
 
 
@@ -216,14 +185,19 @@ class ProjectedCells(_ScaledCells):
         _require_positive("bins", bins)
         self.n_dims, self.bins, self.seed = n_dims, bins, seed
         self._directions: NDArray[np.float64] = np.zeros(0)
+        self._middle: NDArray[np.float64] = np.zeros(0)
 
     def freeze(self) -> None:
         super().freeze()
         size = self._mean.size
-        self._directions = np.random.default_rng(self.seed).normal(size=(size, self.n_dims)) / math.sqrt(size)
+        directions = np.random.default_rng(self.seed).normal(size=(size, self.n_dims)) / math.sqrt(size)
+        # The scale goes into the directions once, rather than into every image.
+        self._directions = directions / self._scale[:, None] * self.bins
+        self._middle = self._mean @ self._directions
 
     def keys(self, observations: ArrayLike) -> list[Hashable]:
-        return row_bytes(_bins(self.scaled(observations) @ self._directions * self.bins))
+        self._require_frozen()
+        return row_bytes(_bins(_flat_rows(observations) @ self._directions - self._middle))
 
 
 class KMeansCells(_ScaledCells):
@@ -289,8 +263,8 @@ def _bins(scaled: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def _flat_rows(observations: ArrayLike) -> NDArray[np.float64]:
     rows = np.asarray(observations, dtype=np.float64)
-    if rows.ndim == 0 or np.isnan(rows).any():
-        raise ValueError(f"observations must have the shape (n, ...) and no NaN, got {rows.shape}")
+    if rows.ndim == 0 or not np.isfinite(rows).all():
+        raise ValueError(f"observations must be finite and have the shape (n, ...), got {rows.shape}")
     return rows.reshape(len(rows), math.prod(rows.shape[1:]))
 
 

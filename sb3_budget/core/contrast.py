@@ -28,6 +28,9 @@ class TreeShares(NamedTuple):
 
 def contrast(success: ArrayLike) -> NDArray[np.float64]:
     """
+    As a score it asks for anchors near 1/2. Shares in proportion to its root make the summed variance of the groups' mean
+    outcomes least (Neyman, 1934), which is another aim than mixed groups: it gives rare outcomes fewer members, not more.
+
     :param success: success probabilities ``p``, any shape
     :return: ``p (1 - p)``, the variance of an outcome, largest at 1/2; NaN stays NaN
     """

@@ -123,6 +123,51 @@ class LearningProgress:
         return np.abs(difference) if self.absolute else difference
 
 
+class SuccessRates:
+    """
+    Success probability per anchor, the mean of a Beta posterior whose counts fade: what has not been sampled for long goes
+    back to 1/2, and so to where a group is most likely mixed.
+
+    :param n: number of anchors
+    :param prior: successes, and failures, that every anchor begins with, positive
+    :param kept: share of the counts that an update leaves, in ``(0, 1]``
+    :raises ValueError: if an argument is out of range
+    """
+
+    def __init__(self, n: int, prior: float = 1.0, kept: float = 0.95):
+        if not prior > 0.0:
+            raise ValueError(f"prior={prior} must be positive")
+        if not 0.0 < kept <= 1.0:
+            raise ValueError(f"kept={kept} must lie in (0, 1]")
+        self.prior, self.kept = prior, kept
+        self.successes, self.failures = np.zeros(n), np.zeros(n)
+
+    def update(self, ids: ArrayLike, successes: ArrayLike) -> None:
+        """
+        :param ids: anchors of finished episodes, shape (m,)
+        :param successes: whether each succeeded, or how far, in [0, 1], shape (m,)
+        """
+        given, success = np.asarray(ids, dtype=np.int64), np.asarray(successes, dtype=np.float64)
+        if given.shape != success.shape or not ((success >= 0.0) & (success <= 1.0)).all():
+            raise ValueError(f"successes must be one number in [0, 1] per id, got {success.tolist()} for {given.tolist()}")
+        self.successes *= self.kept
+        self.failures *= self.kept
+        np.add.at(self.successes, given, success)
+        np.add.at(self.failures, given, 1.0 - success)
+
+    def forget(self, ids: ArrayLike) -> None:
+        """
+        :param ids: anchors that go back to the prior
+        """
+        self.successes[np.asarray(ids, dtype=np.int64)] = 0.0
+        self.failures[np.asarray(ids, dtype=np.int64)] = 0.0
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """Expected success probabilities, in (0, 1), shape (n,)."""
+        return (self.successes + self.prior) / (self.successes + self.failures + 2.0 * self.prior)
+
+
 # ---------------------------------------------------------------------- sums of signals
 
 

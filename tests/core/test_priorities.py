@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sb3_budget.core import priorities as core
 from sb3_budget.core.allocation import rank
-from sb3_budget.core.priorities import Ema, LearningProgress
+from sb3_budget.core.contrast import greedy_contrast
+from sb3_budget.core.priorities import Ema, LearningProgress, SuccessRates
 
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)
 
@@ -97,6 +98,28 @@ def test_an_anchor_that_does_not_change_makes_no_progress():
     assert progress.values[0] == 0.0
 
 
+# ---------------------------------------------------------------------- success
+
+
+def test_success_rates_are_those_of_a_beta_posterior():
+    rates = SuccessRates(3, kept=1.0)
+    rates.update([0, 0, 1, 0], [True, False, False, True])
+    np.testing.assert_allclose(rates.means, [3 / 5, 1 / 3, 1 / 2])
+    rates.forget([0])
+    np.testing.assert_allclose(rates.means, [1 / 2, 1 / 3, 1 / 2])
+
+
+def test_an_anchor_that_is_not_sampled_goes_back_to_the_prior():
+    rates = SuccessRates(2, kept=0.5)
+    rates.update([0, 1], [1.0, 1.0])
+    rates.update([0], [1.0])
+    np.testing.assert_allclose(rates.means, [2.5 / 3.5, 1.5 / 2.5])
+    for _ in range(30):
+        rates.update([0] * 4, [1.0] * 4)
+    assert rates.means[1] == pytest.approx(0.5)
+    assert greedy_contrast(rates.means, 4).tolist() == [0, 4]
+
+
 # ---------------------------------------------------------------------- sums
 
 
@@ -174,6 +197,12 @@ def test_misuse_is_told():
         Ema(2).update([0, 1], [1.0])
     with pytest.raises(ValueError, match="values must be finite"):
         Ema(2).update([0], [NAN])
+    with pytest.raises(ValueError, match="prior=0 must be positive"):
+        SuccessRates(1, prior=0)
+    with pytest.raises(ValueError, match=r"kept=1\.5 must lie in \(0, 1\]"):
+        SuccessRates(1, kept=1.5)
+    with pytest.raises(ValueError, match=r"one number in \[0, 1\] per id, got \[2\.0\] for \[0\]"):
+        SuccessRates(1).update([0], [2.0])
     with pytest.raises(ValueError, match=r"weights must name the signals \['a'\], got \['b'\]"):
         core.weighted_sum({"a": [1.0]}, {"b": 1.0})
     with pytest.raises(ValueError, match="got 2"):
