@@ -1,4 +1,4 @@
-"""Tasks with a hidden context, registered for the benchmark under ``sb3_budget/``."""
+"""Tasks whose starts decide what observations do not show, registered for the benchmark under ``sb3_budget/``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
         {"mass": (0.5, 1.5), "friction": (0.5, 1.5), "gravity": (0.7, 1.3), "reward_scale": (0.2, 2.0)},
     ),
 }
+#: MiniGrid's levels; the module is imported when the first is made.
+LEVELS = ("sb3_budget/MiniGridLevels-v0", "sb3_budget.bench.levels:LevelsEnv", 64)
 
 
 def _maker(below: str, hidden: dict[str, Any]) -> Any:
@@ -36,3 +38,6 @@ def register() -> None:
         if env_id not in gym.registry:
             # The env below has its own time limit, which is that of the task.
             gym.register(env_id, _maker(below, hidden), max_episode_steps=gym.spec(below).max_episode_steps)
+    env_id, entry_point, max_steps = LEVELS
+    if env_id not in gym.registry:
+        gym.register(env_id, entry_point, max_episode_steps=max_steps)
