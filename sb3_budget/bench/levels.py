@@ -68,7 +68,8 @@ class LevelsEnv(FourRoomsEnv):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, reached, truncated, info = super().step(int(action))
         if reached:
-            self.grid.set(*self.agent_pos, None)
+            x, y = self.agent_pos
+            self.grid.set(x, y, None)
             self.place_obj(Goal())
             self._read_cells()
             observation = self.gen_obs()
