@@ -77,6 +77,7 @@ ARMS = {
     "full": Arm("stagger + value gate, quantile 0.4: what we recommend", gate=0.4),
     "random-gate": Arm("control: stops at random, as often as full", control=_same_rate, copies="full"),
     "grpo": Arm("GRPO on groups of 4", staggered=False, group_size=4, group_relative=True),
+    "grpo-8": Arm("GRPO on groups of 8", staggered=False, group_size=8, group_relative=True),
     "grouped": Arm("control: PPO on the starts of grpo", staggered=False, group_size=4),
     "short-horizon": Arm("control: every episode as long as full's mean", control=_same_mean, copies="full"),
 }
