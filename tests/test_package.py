@@ -17,8 +17,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ORDER = {"core": 0, "states": 1, "vec_env": 2, "buffers": 2, "policies": 2, "callbacks": 3, "algorithms": 4, "bench": 5}
 
 OPTIONAL = [
-    "ale_py", "cv2", "matplotlib", "mujoco", "optuna", "pandas", "rich", "rl_zoo3", "sb3_contrib", "scipy", "tensorboard",
-    "tqdm", "yaml",
+    "ale_py", "cv2", "matplotlib", "minigrid", "mujoco", "optuna", "pandas", "rich", "rl_zoo3", "sb3_contrib", "scipy",
+    "tensorboard", "tqdm", "yaml",
 ]  # fmt: skip
 
 IMPORT_ALL = f"""

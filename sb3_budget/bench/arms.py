@@ -88,6 +88,7 @@ ARMS = {
     "full": Arm("stagger + value gate, quantile 0.4: what we recommend", gate=0.4),
     "random-gate": Arm("control: stops at random, as often as full", control=_same_rate, copies="full"),
     "grpo": Arm("GRPO on groups of 4", staggered=False, group_size=4, group_relative=True),
+    "grpo-8": Arm("GRPO on groups of 8", staggered=False, group_size=8, group_relative=True),
     "grouped": Arm("control: PPO on the starts of grpo", staggered=False, group_size=4),
     "grpo+select": Arm("GRPO + value gate, quantile 0.25", staggered=False, gate=0.25, group_size=4, group_relative=True),
     "grpo+random-gate": Arm(

@@ -16,6 +16,7 @@ PACKAGES = {
     "sb3-contrib": "contrib",
     "mujoco": "mujoco",
     "ale-py": "atari",
+    "minigrid": "minigrid",
     "matplotlib": "plots",
     "tensorboard": "tensorboard",
     "tqdm": "progress",

@@ -15,6 +15,8 @@ from sb3_budget.bench.settings import Settings, default_settings
 DEFAULT_STEPS = 300_000
 QUICK = {"env": ["HalfCheetah-v5"], "arms": "stock,full", "seeds": 2, "steps": 150_000, "evals": 6}
 """What ``--quick`` stands for, unless given."""
+NEEDS = {"mujoco": ("mujoco", "MuJoCo"), "sb3_budget.bench.levels": ("minigrid", "MiniGrid")}
+"""Part of an entry point -> the package that it imports, which is an extra of the same name, and its name for people."""
 
 
 def jobs(arguments: argparse.Namespace) -> list[Job]:
@@ -77,9 +79,10 @@ def check_env(env_id: str) -> None:
     """
     :param env_id: refused if Gymnasium does not know it or a package it needs is missing
     """
-    spec = find_spec(env_id)
-    if "mujoco" in str(spec.entry_point) and importlib.util.find_spec("mujoco") is None:
-        raise ValueError(f"{env_id} needs MuJoCo: pip install 'sb3-budget[mujoco]'")
+    entry_point = str(find_spec(env_id).entry_point)
+    for part, (package, name) in NEEDS.items():
+        if part in entry_point and importlib.util.find_spec(package) is None:
+            raise ValueError(f"{env_id} needs {name}: pip install 'sb3-budget[{package}]'")
 
 
 def _check_names(names: list[str]) -> None:

@@ -21,10 +21,9 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
         {"mass": (0.5, 1.5), "friction": (0.5, 1.5), "gravity": (0.7, 1.3), "reward_scale": (0.2, 2.0)},
     ),
 }
-
-
 #: Id -> what makes it, the module being imported when the first is made; its keyword arguments; and its time limit.
-SPARSE: dict[str, tuple[str, dict[str, Any], int]] = {
+LAZY: dict[str, tuple[str, dict[str, Any], int]] = {
+    "sb3_budget/MiniGridLevels-v0": ("sb3_budget.bench.levels:LevelsEnv", {}, 64),
     "sb3_budget/FrozenLake16-v1": ("sb3_budget.bench.sparse:FrozenLake16Env", {}, 192),
     "sb3_budget/ScaledMountainCar-v0": ("sb3_budget.bench.sparse:scaled_mountain_car", {}, 200),
     "sb3_budget/DoorKey6-v0": ("sb3_budget.bench.sparse:door_key", {"size": 6}, 360),
@@ -45,6 +44,6 @@ def register() -> None:
         if env_id not in gym.registry:
             # The env below has its own time limit, which is that of the task.
             gym.register(env_id, _maker(below, hidden), max_episode_steps=gym.spec(below).max_episode_steps)
-    for env_id, (entry_point, kwargs, max_steps) in SPARSE.items():
+    for env_id, (entry_point, kwargs, max_steps) in LAZY.items():
         if env_id not in gym.registry:
             gym.register(env_id, entry_point, max_episode_steps=max_steps, kwargs=kwargs)
