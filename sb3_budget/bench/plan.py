@@ -15,7 +15,11 @@ from sb3_budget.bench.settings import Settings, default_settings
 DEFAULT_STEPS = 300_000
 QUICK = {"env": ["HalfCheetah-v5"], "arms": "stock,full", "seeds": 2, "steps": 150_000, "evals": 6}
 """What ``--quick`` stands for, unless given."""
-NEEDS = {"mujoco": ("mujoco", "MuJoCo"), "sb3_budget.bench.levels": ("minigrid", "MiniGrid")}
+NEEDS = {
+    "mujoco": ("mujoco", "MuJoCo"),
+    "sb3_budget.bench.levels": ("minigrid", "MiniGrid"),
+    "door_key": ("minigrid", "MiniGrid"),
+}
 """Part of an entry point -> the package that it imports, which is an extra of the same name, and its name for people."""
 
 
