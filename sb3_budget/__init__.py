@@ -9,6 +9,7 @@ from sb3_budget.algorithms.grpo import GRPO
 from sb3_budget.buffers.finished_group_buffer import FinishedGroupDictRolloutBuffer, FinishedGroupRolloutBuffer
 from sb3_budget.buffers.group_rollout_buffer import GroupDictRolloutBuffer, GroupRolloutBuffer
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
+from sb3_budget.callbacks.adaptive_horizon_callback import AdaptiveHorizonCallback
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
 from sb3_budget.callbacks.budget_allocator_callback import BudgetAllocatorCallback
@@ -30,6 +31,7 @@ from sb3_budget.core.gates import (
     ValueGate,
 )
 from sb3_budget.core.group_gates import GroupQuantileGate
+from sb3_budget.core.rido import AdaptiveHorizons
 from sb3_budget.core.scores import RolloutView
 from sb3_budget.core.start_rules import DiscardRule, LevelReplayRule, RecycleRule, SkipRule
 from sb3_budget.core.starts import PoolEntries
@@ -66,6 +68,8 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "GRPO",
+    "AdaptiveHorizonCallback",
+    "AdaptiveHorizons",
     "AdaptiveOffsetCallback",
     "AdaptiveQuantileCallback",
     "Anchors",

@@ -133,7 +133,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         self._block_weights = block_weights
         self._n_blocks, self._block_multiplier = n_blocks, block_multiplier
         self._offset_rule = offsets
-        self._horizon_budget = horizon_budget
+        self.horizon_budget = horizon_budget
         self.gamma = gamma
         self._warmup_rule = warmup_actions
         self._warmup_actions = parse_warmup_actions(warmup_actions, self.action_space, seed)
@@ -154,7 +154,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     def _plan(self) -> None:
         """Everything that follows from the arguments once the horizon is known; errors show here."""
         assert self.horizon is not None
-        self._lengths = EpisodeLengths(self._horizon_budget, self.horizon, self.gamma, self.full_fraction)
+        self._lengths = EpisodeLengths(self.horizon_budget, self.horizon, self.gamma, self.full_fraction)
         self._phase_bins = self._count_phase_bins()
         self.offsets = self.draw_offsets()
         self._pending_offsets = self.offsets.copy()
@@ -196,7 +196,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     @property
     def discounts_lengths(self) -> bool:
         """Whether episode lengths follow the discount factor."""
-        return self._horizon_budget == "discount"
+        return self.horizon_budget == "discount"
 
     def _count_phase_bins(self) -> int:
         assert self.horizon is not None
@@ -380,7 +380,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
 
     def _static_advice(self, n_steps: int | None = None) -> list[str]:
         assert self.horizon is not None
-        lone = self.num_envs == 1 and self._horizon_budget == "full" and self.mode != "snapshot"
+        lone = self.num_envs == 1 and self.horizon_budget == "full" and self.mode != "snapshot"
         return static_advice(lone, n_steps or self.n_steps, self.horizon)
 
     def _measured_advice(self) -> list[str]:

@@ -1,0 +1,71 @@
+"""The callback that lets the lengths of episodes follow their rewards."""
+
+from __future__ import annotations
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import unwrap_vec_wrapper
+
+from sb3_budget.callbacks.requirements import require_top_level
+from sb3_budget.core.horizons import mean_length
+from sb3_budget.core.rido import AdaptiveHorizons
+from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
+
+
+class AdaptiveHorizonCallback(BaseCallback):
+    """
+    Records the rewards of episodes for the :class:`~sb3_budget.AdaptiveHorizons` that the environment draws the lengths
+    of its episodes from, and plans them anew from time to time::
+
+        horizons = AdaptiveHorizons(horizon=1000)
+        venv = StaggeredResetVecEnv(make_vec_env("HalfCheetah-v5", n_envs=64), horizon_budget=horizons)
+        model.learn(300_000, callback=AdaptiveHorizonCallback(horizons))
+
+    Episodes that a gate has stopped are not recorded, since they were not stopped at random.
+
+    :param horizons: What the environment's ``horizon_budget`` is.
+    :param replan_every: Steps between two plans. A plan with a horizon of 1000 takes about half a second.
+    :param verbose: Verbosity level.
+    :raises ValueError: if ``replan_every`` is not positive, or, when training starts, the environment does not draw from
+        these horizons.
+    """
+
+    def __init__(self, horizons: AdaptiveHorizons, replan_every: int = 20_000, verbose: int = 0):
+        super().__init__(verbose)
+        if replan_every < 1:
+            raise ValueError(f"replan_every={replan_every} must be at least 1 step")
+        self.horizons = horizons
+        self.replan_every = replan_every
+
+    def _init_callback(self) -> None:
+        venv = unwrap_vec_wrapper(self.training_env, StaggeredResetVecEnv)
+        if venv is None or venv.horizon_budget is not self.horizons:
+            raise ValueError(
+                "AdaptiveHorizonCallback records for the horizons that the environment draws from: "
+                "StaggeredResetVecEnv(venv, horizon_budget=horizons), with the same object"
+            )
+        self._venv = venv
+
+    def _on_training_start(self) -> None:
+        require_top_level(self)
+        # Of an episode that is under way the first rewards are not known.
+        self._rewards: list[list[float] | None] = [None if age else [] for age in self._venv.ages.tolist()]
+        self._next_plan = self.num_timesteps + self.replan_every
+
+    def _on_step(self) -> bool:
+        for seen, reward in zip(self._rewards, self.locals["rewards"].tolist(), strict=True):
+            if seen is not None:
+                seen.append(reward)
+        for slot in np.flatnonzero(self.locals["dones"]).tolist():
+            reason = self.locals["infos"][slot]["sb3_budget"]["reason"]
+            seen = self._rewards[slot]
+            if seen is not None and reason != "stopped":
+                self.horizons.record(seen, terminated=reason == "terminated")
+            self._rewards[slot] = []
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.num_timesteps >= self._next_plan:
+            self._next_plan = self.num_timesteps + self.replan_every
+            self.horizons.replan()
+        self.logger.record("budget/planned_length", mean_length(self.horizons.survival))

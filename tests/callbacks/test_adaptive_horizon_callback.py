@@ -1,0 +1,72 @@
+"""Lengths of episodes follow where the rewards vary."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from sb3_budget import AdaptiveHorizonCallback, AdaptiveHorizons, SelectiveRolloutCallback, StaggeredResetVecEnv
+
+SMALL = {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [4]}}
+HORIZON = 20
+
+
+class Noise(gym.Env):
+    """Rewards vary in the first five steps, or in the last one alone."""
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, late: bool):
+        self.late = late
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        varies = self.steps == HORIZON if self.late else self.steps <= 5
+        reward = self.np_random.normal() if varies else 0.0
+        return np.array([self.steps / HORIZON], dtype=np.float32), reward, False, self.steps == HORIZON, {}
+
+
+def train(late, **kwargs):
+    horizons = AdaptiveHorizons(HORIZON, gamma=0.99)
+    venv = StaggeredResetVecEnv(DummyVecEnv([lambda: Noise(late)] * 8), horizon=HORIZON, horizon_budget=horizons)
+    model = PPO("MlpPolicy", venv, **SMALL)
+    model.learn(4096, callback=[AdaptiveHorizonCallback(horizons, replan_every=512), *kwargs.get("callbacks", [])])
+    return horizons, model
+
+
+def test_steps_go_where_rewards_vary():
+    early, model = train(late=False)
+    assert early.survival[:5].min() > 0.9 and early.survival[6:].max() < 0.2
+    assert model.logger.name_to_value["budget/planned_length"] < 10
+    late, _ = train(late=True)
+    np.testing.assert_allclose(late.survival, 1.0)
+
+
+@pytest.mark.filterwarnings("ignore:The gate takes")
+def test_episodes_that_a_gate_has_stopped_are_not_recorded():
+    def stop(view):
+        return view.look
+
+    gate = SelectiveRolloutCallback(stop, check_interval=3, grace=3, warmup=0, audit_fraction=0.0, min_active=0)
+    horizons, _ = train(late=False, callbacks=[gate])
+    assert gate.n_stops > 100
+    # Only first episodes that were shorter than the first look.
+    assert all(np.isnan(row[4:]).all() for row in horizons._recorded)
+
+
+def test_misuse_is_refused():
+    with pytest.raises(ValueError, match="replan_every=0 must be at least 1 step"):
+        AdaptiveHorizonCallback(AdaptiveHorizons(10), replan_every=0)
+    venv = StaggeredResetVecEnv(DummyVecEnv([lambda: Noise(True)] * 2), horizon=HORIZON)
+    with pytest.raises(ValueError, match="with the same object"):
+        PPO("MlpPolicy", venv, **{**SMALL, "batch_size": 32}).learn(32, AdaptiveHorizonCallback(AdaptiveHorizons(HORIZON)))
