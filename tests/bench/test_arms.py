@@ -40,7 +40,7 @@ def test_arms_with_groups_differ_in_their_advantages_only():
         assert (first == first[:, :1]).all() and (first[0] != first[1]).any()
         starts.append((algorithm, own))
     assert starts == [(GRPO, {"group_size": 4}), (PPO, {})]
-    assert arms.algorithm("grpo-8") == (GRPO, {"group_size": 8})
+    assert arms.algorithm("grpo-8", 0) == (GRPO, {"group_size": 8})
 
 
 @pytest.mark.parametrize(("name", "quantile"), [("select", 0.25), ("full", 0.4)])
