@@ -18,6 +18,7 @@ from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.callbacks.stability_callback import StabilityCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
+from sb3_budget.callbacks.value_audit_callback import ValueAuditCallback
 from sb3_budget.core.anchors import Anchors
 from sb3_budget.core.cells import ExactCells, KMeansCells, ProjectedCells, QuantisedCells
 from sb3_budget.core.convergence_gate import ConvergenceGate
@@ -120,5 +121,6 @@ __all__ = [
     "StartPool",
     "StateWrapper",
     "ThreadVecEnv",
+    "ValueAuditCallback",
     "ValueGate",
 ]

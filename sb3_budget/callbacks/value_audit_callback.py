@@ -1,0 +1,200 @@
+"""The callback that measures the critic by continuing episodes from saved states."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_wrapper
+
+from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
+from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.start import Start
+
+
+class ValueAudit(NamedTuple):
+    """
+    The critic at some states against the mean discounted return of several continuations from each.
+
+    :param bias: Mean of the critic's value less the return.
+    :param error: Root of the mean squared difference, less what the spread of the continuations makes of it.
+    :param correlation: Between values and returns over the states; NaN where either does not vary.
+    """
+
+    bias: float
+    error: float
+    correlation: float
+
+
+def compare(values: NDArray[np.floating], returns: NDArray[np.floating]) -> ValueAudit:
+    """
+    :param values: The critic's values, shape (n_states,).
+    :param returns: Discounted returns, shape (n_states, n_continuations).
+    :return: How far they agree.
+    """
+    means = returns.mean(axis=1)
+    differences = values - means
+    # The mean of n returns is off by chance, by a variance of theirs / n, and so is the difference.
+    noise = returns.var(axis=1, ddof=1).mean() / returns.shape[1] if returns.shape[1] > 1 else 0.0
+    varies = values.std() > 0.0 and means.std() > 0.0
+    return ValueAudit(
+        float(differences.mean()),
+        float(np.sqrt(max(0.0, np.mean(differences**2) - noise))),
+        float(np.corrcoef(values, means)[0, 1]) if varies else np.nan,
+    )
+
+
+class ValueAuditCallback(BaseCallback):
+    """
+    Spends a share of the budget on knowing the critic: from states that training is in, the policy goes on several times in
+    an environment of its own, and the discounted returns are compared with the critic's values (as VinePPO estimates
+    values; Kazemnejad et al., 2024, https://arxiv.org/abs/2410.01679). Nothing is trained on these steps. They are in the
+    ledger as ``verification_steps``.
+
+    Explained variance compares the critic with its own targets, which it bootstraps. This compares it with what happens.
+
+    :param audit_env: An environment of the same kind, ``EpisodeControlVecEnv(make_vec_env(...))`` without further wrappers:
+        what the training environment's ``VecNormalize`` has learnt is applied to it. All its slots are used, and
+        ``n_continuations`` divides their number.
+    :param audit_every: Steps between two audits.
+    :param n_continuations: Episodes that go on from each state, at least 2 to tell noise from error.
+    :param max_steps: Longest continuation [steps]; the critic completes what is longer. ``None`` for none.
+    :param seed: Seed of the choice of states.
+    :param verbose: Verbosity level.
+    :raises ValueError: if an argument is out of range, or, when training starts, environments or algorithm do not fit.
+    """
+
+    model: OnPolicyAlgorithm
+
+    def __init__(
+        self,
+        audit_env: VecEnv,
+        audit_every: int = 20_000,
+        n_continuations: int = 4,
+        max_steps: int | None = None,
+        seed: int | None = None,
+        verbose: int = 0,
+    ):
+        super().__init__(verbose)
+        if not isinstance(audit_env, EpisodeControlVecEnv) or not audit_env.enabled:
+            raise ValueError(
+                "audit_env must be an EpisodeControlVecEnv(make_vec_env(...)) that is enabled, and nothing around it"
+            )
+        if audit_every < 1 or n_continuations < 2 or (max_steps is not None and max_steps < 1):
+            raise ValueError(
+                f"audit_every={audit_every} and max_steps={max_steps} must be at least 1, n_continuations={n_continuations} "
+                "at least 2"
+            )
+        if audit_env.num_envs % n_continuations:
+            raise ValueError(
+                f"audit_env has {audit_env.num_envs} slots, which n_continuations={n_continuations} does not divide"
+            )
+        self.audit_env = audit_env
+        self.audit_every, self.n_continuations, self.max_steps = audit_every, n_continuations, max_steps
+        self._rng = np.random.default_rng(seed)
+        #: The latest audit.
+        self.latest: ValueAudit | None = None
+
+    def _init_callback(self) -> None:
+        require_on_policy(self)
+        control = unwrap_vec_wrapper(self.training_env, EpisodeControlVecEnv)
+        if control is None:
+            raise ValueError(
+                "ValueAuditCallback saves states: put EpisodeControlVecEnv around the base VecEnv that is trained on"
+            )
+        self._control = control
+        self._normalize = self.model.get_vec_normalize_env()
+        if control.observation_space != self.audit_env.observation_space:
+            raise ValueError(
+                f"audit_env has the observations {self.audit_env.observation_space}, the training environment "
+                f"{control.observation_space}"
+            )
+        chain = self.training_env
+        while isinstance(chain, VecEnvWrapper) and chain is not control:
+            if chain is not self._normalize and chain.observation_space != chain.venv.observation_space:
+                raise ValueError(
+                    f"Observations of audit_env would lack what {type(chain).__name__} does to those of the training"
+                )
+            chain = chain.venv
+
+    def _on_training_start(self) -> None:
+        require_top_level(self)
+        self._next_audit = self.num_timesteps + self.audit_every
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.num_timesteps < self._next_audit:
+            return
+        self._next_audit = self.num_timesteps + self.audit_every
+        self.latest = self.audit()
+        for name, value in self.latest._asdict().items():
+            if not np.isnan(value):
+                self.logger.record(f"budget/value_audit_{name}", value)
+
+    def audit(self) -> ValueAudit:
+        """
+        Audit the critic now. Random numbers of the training are not touched.
+
+        :return: What was found.
+        """
+        n_states = self.audit_env.num_envs // self.n_continuations
+        slots = self._rng.choice(self._control.num_envs, size=n_states, replace=n_states > self._control.num_envs)
+        states = self._control.get_states(slots.tolist())
+        before = self.audit_env.ledger.total_steps
+        devices = [self.model.device] if self.model.device.type == "cuda" else []
+        with th.random.fork_rng(devices=devices):
+            th.manual_seed(int(self._rng.integers(2**31)))
+            self.model.policy.set_training_mode(False)
+            self.audit_env.set_start_sampler(lambda slot: self._start(states[slot // self.n_continuations]), owner="audit")
+            observations = self._normalised(self.audit_env.reset())
+            values = self._values(observations)[:: self.n_continuations]
+            returns = self._continue(observations).reshape(n_states, self.n_continuations)
+        self._control.ledger.verification_steps += self.audit_env.ledger.total_steps - before
+        return compare(values, returns)
+
+    def _start(self, state: Any) -> Start:
+        return Start("audit", snapshot=state)
+
+    def _continue(self, observations: Any) -> NDArray[np.float64]:
+        """Discounted return of every slot's first episode."""
+        n_envs, gamma = self.audit_env.num_envs, self.model.gamma
+        returns, discount, alive = np.zeros(n_envs), 1.0, np.ones(n_envs, dtype=bool)
+        steps = 0
+        while alive.any():
+            actions, _ = self.model.predict(observations, deterministic=False)
+            raw, rewards, dones, infos = self.audit_env.step(actions)
+            if self._normalize is not None:
+                rewards = self._normalize.normalize_reward(rewards)
+            observations = self._normalised(raw)
+            returns += np.where(alive, discount * rewards, 0.0)
+            discount *= gamma
+            steps += 1
+            for slot in np.flatnonzero(dones & alive).tolist():
+                if infos[slot].get("TimeLimit.truncated", False):
+                    last = self._batch_of_one(infos[slot]["terminal_observation"])
+                    returns[slot] += discount * self._values(self._normalised(last))[0]
+            alive &= ~dones
+            if self.max_steps is not None and steps >= self.max_steps and alive.any():
+                returns += np.where(alive, discount * self._values(observations), 0.0)
+                break
+        return returns
+
+    def _batch_of_one(self, observation: Any) -> Any:
+        if isinstance(observation, dict):
+            return {key: np.asarray(value)[None] for key, value in observation.items()}
+        return np.asarray(observation)[None]
+
+    def _normalised(self, observations: Any) -> Any:
+        return observations if self._normalize is None else self._normalize.normalize_obs(observations)
+
+    def _values(self, observations: Any) -> NDArray[np.float64]:
+        with th.no_grad():
+            tensors, _ = self.model.policy.obs_to_tensor(observations)
+            values: th.Tensor = self.model.policy.predict_values(tensors)
+        return values.numpy(force=True).ravel().astype(np.float64)
