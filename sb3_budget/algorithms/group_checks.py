@@ -24,6 +24,8 @@ WHOLE_EPISODES = tuple(FinishedGroupBufferMixin.ADVANTAGES)
 ADVANTAGES = (*GroupBufferMixin.ADVANTAGES, *WHOLE_EPISODES)
 #: Groups are judged over so many rollouts, and do little below these numbers.
 ROLLOUTS, LEAST_COEFFICIENT, LEAST_PEERS = 20, 0.1, 0.5
+#: Updates that rows may wait on average for other members before it is said.
+MOST_AGE = 5.0
 
 
 def controlled(venv: VecEnv) -> VecEnv:
@@ -104,6 +106,11 @@ def require_sense(model: GRPO, normalize_advantage: bool) -> None:
         raise ValueError(
             f"normalize_advantage=True has no part in advantage={model.advantage!r}, scale={model.scale!r}: leave it out"
         )
+    if model.loss_aggregation != "step" and model.advantage not in WHOLE_EPISODES:
+        raise ValueError(
+            f"loss_aggregation={model.loss_aggregation!r} has no part in advantage={model.advantage!r}: rollouts hold pieces "
+            "of episodes, and as many steps always"
+        )
     if model.importance_sampling_level not in ("step", "episode"):
         raise ValueError(f"importance_sampling_level={model.importance_sampling_level!r} is neither 'step' nor 'episode'")
     if model.importance_sampling_level == "episode" and model.advantage != "outcome":
@@ -117,6 +124,34 @@ def require_sense(model: GRPO, normalize_advantage: bool) -> None:
     if model.zero_variance_shaping > 0.0 and model.advantage not in WHOLE_EPISODES:
         raise ValueError(
             f"zero_variance_shaping has no part in advantage={model.advantage!r}, only in 'outcome' and 'return_to_go'"
+        )
+    rule = getattr(model.start_rule, "rule", None)
+    if model.zero_variance_shaping > 0.0 and getattr(rule, "max_discarded", 0.0) > 0.0:
+        raise ValueError(
+            f"zero_variance_shaping is for groups whose returns are alike, which {type(rule).__name__} leaves out: use "
+            "max_discarded=0"
+        )
+
+
+class DriftingGroups:
+    """Warns once when rows wait for their group so long that they are of another policy."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def watch(self, row_age: float, episode_age: float) -> None:
+        """
+        :param row_age: Mean number of updates since the rows of an update were collected.
+        :param episode_age: Number of updates that an episode takes by itself.
+        """
+        if self._warned or not row_age > MOST_AGE + episode_age:
+            return
+        self._warned = True
+        warnings.warn(
+            f"Rows wait {row_age:.1f} updates on average until the last member of their group has ended: members have drifted "
+            "apart. Longer rollouts, smaller groups, or advantage='residual', which waits for nobody, keep data fresh",
+            UserWarning,
+            stacklevel=2,
         )
 
 

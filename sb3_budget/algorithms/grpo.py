@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,6 +12,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
 from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_wrapper
@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_wra
 from sb3_budget.algorithms import group_update
 from sb3_budget.algorithms.group_checks import (
     WHOLE_EPISODES,
+    DriftingGroups,
     InertGroups,
     controlled,
     require_entropy_of_states,
@@ -85,13 +86,14 @@ class GRPO(PPO):
         ``"gae"`` and ``"outcome"``), of the ``"batch"`` (default of ``"return_to_go"``), or ``"none"``. ``"residual"``
         leaves it to PPO's ``normalize_advantage`` by default; every other setting replaces that.
     :param std_floor: Least divisor for ``scale="group"``, in units of the deviation of all groups together.
-    :param zero_tolerance: Returns of a group count as alike if they differ by no more, in units of the standard deviation
-        of all returns. Advantages of such a group are exactly 0 with ``"outcome"`` and ``"return_to_go"``.
+    :param zero_tolerance: Returns of a group, as the environment gave them, count as alike if they differ by no more, in
+        units of the standard deviation of all returns. Advantages of such a group are exactly 0 with ``"outcome"`` and
+        ``"return_to_go"``.
     :param remember_peers: With ``"residual"``: rows of so many earlier rollouts are peers too, for episodes of unequal
         lengths, whose members drift apart. 0 by default.
-    :param loss_aggregation: ``"step"`` (default): the policy loss is a mean over steps. ``"episode"``: over episodes of
-        the mean of each, which favours short good and long bad ones. ``"constant"``: the sum over steps by the number of
-        steps of a rollout.
+    :param loss_aggregation: With ``"outcome"`` and ``"return_to_go"``. ``"step"`` (default): the policy loss is a mean over
+        steps. ``"episode"``: over episodes of the mean of each, which favours short good and long bad ones.
+        ``"constant"``: the sum over steps by the number of steps of a rollout.
     :param clip_range_high: Upper clip range of the ratio (float or schedule); ``clip_range`` is the lower one then.
     :param importance_sampling_level: ``"step"`` (default), or ``"episode"``: one ratio per episode, for ``"outcome"``.
     :param beta: Coefficient of the divergence from a reference policy, which is the policy that the model began with, or
@@ -100,8 +102,8 @@ class GRPO(PPO):
     :param zero_variance_shaping: Strength of an advantage for groups whose returns are alike, by the policy's entropy,
         with ``"outcome"`` or ``"return_to_go"``. 0 by default. It needs an entropy that depends on the state: discrete
         actions or gSDE.
-    :param good_return: With ``zero_variance_shaping``: a group did well if its mean return is at least so high, in the
-        units the model is trained on.
+    :param good_return: With ``zero_variance_shaping``: a group did well if its mean return is at least so high, as the
+        environment gives it.
     :param start_rule: ``(group, episode, rng) -> Start``, for starts other than by seed: options, snapshots, levels. It is
         saved with the model, and so must not hold what cannot be pickled. A :class:`~sb3_budget.StartPool` learns from
         the groups, and says which of them the update uses.
@@ -162,6 +164,7 @@ class GRPO(PPO):
         self._starts: GroupStarts | None = None
         self._n_trainings = 0
         self._inert = InertGroups()
+        self._drift = DriftingGroups()
         given = set(self._buffer_arguments).intersection(rollout_buffer_kwargs or {})
         if given:
             raise ValueError(f"{' and '.join(sorted(given))} of the buffer are arguments of GRPO itself")
@@ -180,7 +183,9 @@ class GRPO(PPO):
 
     @property
     def _buffer_arguments(self) -> dict[str, Any]:
-        names = ("group_size", "advantage", "scale", "std_floor", "zero_tolerance", "remember_peers", "loss_aggregation")
+        names = ["group_size", "advantage", "scale", "std_floor", "zero_tolerance", "remember_peers"]
+        if self.advantage in WHOLE_EPISODES:
+            names.append("loss_aggregation")
         return {name: getattr(self, name) for name in names}
 
     @staticmethod
@@ -204,7 +209,7 @@ class GRPO(PPO):
 
     def _setup_model(self) -> None:
         whole = self.advantage in WHOLE_EPISODES
-        if self.rollout_buffer_class is None:
+        if self.rollout_buffer_class is None or self.rollout_buffer_class in BUFFERS.values():
             self.rollout_buffer_class = BUFFERS[whole, isinstance(self.observation_space, spaces.Dict)]
         if not issubclass(self.rollout_buffer_class, FinishedGroupBufferMixin if whole else GroupBufferMixin):
             kind = "FinishedGroupRolloutBuffer" if whole else "GroupRolloutBuffer"
@@ -216,6 +221,7 @@ class GRPO(PPO):
         if self.n_envs % self.group_size:
             # A model that is loaded with one env, to watch it, trains no groups.
             arguments["group_size"] = 1
+        require_sense(self, False)
         self.rollout_buffer_kwargs = {**self.rollout_buffer_kwargs, **arguments}
         if not self.leaves_scale_to_ppo:
             self.normalize_advantage = False
@@ -227,8 +233,14 @@ class GRPO(PPO):
         if self.zero_variance_shaping > 0.0:
             require_entropy_of_states(self.policy)
         if self.beta > 0.0:
-            self.reference_policy = deepcopy(self.policy)
-            self.reference_policy.set_training_mode(False)
+            # A copy of its parameters: gSDE's noise cannot be copied.
+            policy = self.policy_class(
+                self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **self.policy_kwargs
+            )
+            assert isinstance(policy, ActorCriticPolicy)
+            policy.load_state_dict(self.policy.state_dict())
+            policy.to(self.device).set_training_mode(False)
+            self.reference_policy = policy
 
     def _setup_learn(
         self,
@@ -271,6 +283,8 @@ class GRPO(PPO):
                 # Slots that are in the middle of an episode meet again at the next reset.
                 self._last_obs = None
         assert self._starts is not None
+        # A callback that chose starts before us may not have heard of the end of its training.
+        self._starts.first_rule = None
         self._control.set_start_sampler(self._starts, owner="GRPO")
         return self._starts
 
@@ -299,6 +313,10 @@ class GRPO(PPO):
         if self.advantage == "residual":
             self.logger.record("budget/group_coefficient", statistics.coefficient)
             self._inert.watch(statistics.coefficient, statistics.mean_peers)
+        if isinstance(buffer, FinishedGroupBufferMixin):
+            longest = max((int(group.lengths.max()) for group in buffer.finished), default=0)
+            self._drift.watch(buffer.row_age, longest / buffer.buffer_size)
+            self.logger.record("budget/row_age", buffer.row_age)
         if buffer.finished:
             self.logger.record("budget/reward_std", statistics.outcomes.reward_std)
             self.logger.record("budget/frac_reward_zero_std", statistics.outcomes.zero_variance)
@@ -310,9 +328,11 @@ class GRPO(PPO):
 
     def _tell_pool(self, pool: StartPool) -> None:
         """Let the pool learn from finished groups, and leave those out of the update that it does not use."""
-        groups = [(group.group, group.episode) for group in self.rollout_buffer.finished]
-        returns = [group.returns for group in self.rollout_buffer.finished]
-        used = pool.record([(*key, own) for key, own in zip(groups, returns, strict=True)])
+        # Returns as the environment gave them. Those of a group that we cut short are not all known.
+        finished = [group for group in self.rollout_buffer.finished if np.isfinite(group.raw_returns).all()]
+        finished = [group for group in finished if pool.gave(group.group, group.episode)]
+        groups = [(group.group, group.episode) for group in finished]
+        used = pool.record([(*key, group.raw_returns) for key, group in zip(groups, finished, strict=True)])
         self.rollout_buffer.leave_out(key for key, is_used in zip(groups, used, strict=True) if not is_used)
         for key, value in pool.log_values().items():
             self.logger.record(key, value)
@@ -342,6 +362,8 @@ class GRPO(PPO):
     def set_parameters(
         self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
     ) -> None:
+        if not isinstance(load_path_or_dict, dict):
+            _, load_path_or_dict, _ = load_from_zip_file(load_path_or_dict, device=device, load_data=False)
         if isinstance(load_path_or_dict, dict):
             given = dict(load_path_or_dict)
             if self.reference_policy is None:

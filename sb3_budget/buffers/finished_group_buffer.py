@@ -9,11 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 
-from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin, among, numbered
+from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin, among, numbered, require_one_of
 from sb3_budget.core import weights as row_weights
-from sb3_budget.core.group_advantages import outcome_advantages, return_to_go_advantages, scaled, shaped_by_entropy
+from sb3_budget.core.group_advantages import (
+    aggregation_factors,
+    outcome_advantages,
+    return_to_go_advantages,
+    scaled,
+    shaped_by_entropy,
+)
 from sb3_budget.core.group_outcomes import alike
 
+AGGREGATIONS = ("step", "episode", "constant")
 FIELDS = ("actions", "values", "log_probs", "returns")
 
 
@@ -22,7 +29,8 @@ class Rows(NamedTuple):
     Rows of a rollout, flat.
 
     :param observations: Observations by key; the key is ``""`` where there is only one.
-    :param columns: What SB3's buffers hold of a row, and ``group``, ``slot``, ``episode``, ``time``, ``reward``, ``weight``.
+    :param columns: What SB3's buffers hold of a row, and ``group``, ``slot``, ``episode``, ``time``, ``reward``,
+        ``weight``, and ``age``: rollouts since it was added.
     """
 
     observations: dict[str, NDArray[Any]]
@@ -52,20 +60,27 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
     Trains on groups of episodes once their last member has ended. Rows of the others are carried on to the next rollout,
     with the log-probabilities of the policy that acted: PPO's ratio knows how old they are. Advantages need no critic.
 
-    A rollout that finishes no group leaves nothing to train on. What is carried on is as long as the longest episode.
+    A rollout that finishes no group leaves nothing to train on. Where episodes differ in length, members drift apart, and
+    the faster ones' rows wait for the slowest: what is carried on, and its age, grow with the number of episodes.
 
     :param advantage: ``"outcome"`` (default): the episode's return less the group's mean, the same for all its rows.
         ``"return_to_go"``: the discounted return from the row on, less its mean over the other members at the same step.
+    :param loss_aggregation: What the policy loss is a mean of, see
+        :func:`~sb3_budget.core.group_advantages.aggregation_factors`.
     :param kwargs: As for :class:`GroupBufferMixin`; ``scale`` is ``"group"`` by default with ``"outcome"``, ``"batch"``
         with ``"return_to_go"``.
     """
 
     ADVANTAGES: ClassVar[dict[str, str | None]] = {"outcome": "group", "return_to_go": "batch"}
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Any, loss_aggregation: str = "step", **kwargs: Any):
+        require_one_of("loss_aggregation", loss_aggregation, AGGREGATIONS)
+        self.loss_aggregation = loss_aggregation
         self._carried: Rows | None = None
         super().__init__(*args, **kwargs)
         self._ready: Rows | None = None
+        #: Mean number of rollouts that the rows to train on have waited; NaN without any.
+        self.row_age = np.nan
 
     @property
     def empty(self) -> bool:
@@ -88,6 +103,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
     def _relate(self, oldest: NDArray[np.int64]) -> tuple[float, float]:
         rows = self._rows_of_rollout()
         if self._carried is not None:
+            self._carried.columns["age"] += 1
             rows = self._carried.join(rows)
         columns = rows.columns
         ready = among(columns["group"], columns["episode"], {(g.group, g.episode) for g in self.finished})
@@ -95,6 +111,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
         self._ready = rows.select(ready) if ready.any() else None
         if self._ready is not None:
             self._ready.columns["advantages"] = self._advantages(self._ready.columns).astype(np.float32)
+        self.row_age = float(self._ready.columns["age"].mean()) if self._ready is not None else np.nan
         return np.nan, float(self.group_size - 1) if ready.any() else 0.0
 
     def _rows_of_rollout(self) -> Rows:
@@ -105,6 +122,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
             "time": self.times,
             "reward": self.plain_rewards,
             "weight": self.weights,
+            "age": np.zeros_like(self.times),
         }
         observations: Any = self.__dict__["observations"]
         named = observations if isinstance(observations, dict) else {"": observations}
@@ -120,7 +138,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
         for number, group in enumerate(self.finished):
             row_group[(columns["group"] == group.group) & (columns["episode"] == group.episode)] = number
         member, time = columns["slot"] % self.group_size, columns["time"]
-        flat = np.array([alike(group, self.zero_tolerance, self.outcomes.return_std) for group in self.finished])
+        flat = np.array([alike(group, self.zero_tolerance, self.outcomes.raw_return_std) for group in self.finished])
         columns["finished"], columns["alike"] = row_group, flat[row_group]
         assert self.scale is not None
         if self.advantage == "outcome":
@@ -130,12 +148,12 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
             by_member = scaled(by_member.ravel(), of_member, self.scale, least).reshape(by_member.shape)
             advantages = by_member[row_group, member]
             advantages[columns["alike"]] = 0.0
-            return advantages * self._factors(numbered(columns["slot"], columns["episode"]))
+            return advantages
         rewards = np.zeros((len(self.finished), self.group_size, int(time.max()) + 1))
         rewards[row_group, member, time] = columns["reward"]
         advantages = return_to_go_advantages(rewards, self.gamma)[row_group, member, time]
         advantages[columns["alike"]] = 0.0
-        return self._scaled(advantages, row_group, numbered(columns["slot"], columns["episode"]))
+        return self._scaled(advantages, row_group)
 
     # ------------------------------------------------------------------ samples
 
@@ -159,7 +177,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
         self._load()
         assert self._ready is not None
         columns = self._ready.columns
-        used = np.flatnonzero(columns["weight"])
+        used = self._whole_episodes(columns)
         episode = numbered(columns["slot"][used], columns["episode"][used])
         shuffled = self._thinning_rng.permutation(int(episode.max()) + 1)[episode]
         order = np.argsort(shuffled, kind="stable")
@@ -171,12 +189,24 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
             chosen = order[batch_of_episode[shuffled[order]] == batch]
             yield self._get_samples(used[chosen]), numbered(shuffled[chosen])  # type: ignore[attr-defined]
 
+    def _whole_episodes(self, columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
+        """Rows of episodes, each of which stays with a chance that is proportional to the mean weight of its rows."""
+        episode = numbered(columns["slot"], columns["episode"])
+        weights = np.bincount(episode, weights=columns["weight"]) / np.bincount(episode)
+        stays = self._thinning_rng.random(len(weights)) < weights / weights.max()
+        return np.flatnonzero(stays[episode] & (columns["weight"] > 0.0))
+
     def _load(self) -> None:
         """Put the rows to train on where the parent takes samples from."""
         if self.generator_ready:
             return
         assert self._ready is not None
         observations, columns = self._ready
+        # Weighed here, when all is known: who is left out, and what was shaped.
+        used = columns["weight"] > 0.0
+        episode = numbered(columns["slot"][used], columns["episode"][used])
+        factors = aggregation_factors(episode, self.loss_aggregation, self.buffer_size * self.n_envs)
+        columns["advantages"][used] *= factors.astype(np.float32)
         loaded = {"observations": observations[""] if "" in observations else observations}
         self.__dict__.update(loaded | {name: columns[name] for name in (*FIELDS, "advantages")})
         self._probabilities = row_weights.inclusion_probabilities(columns["weight"])
@@ -202,7 +232,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
         observations = alike_rows.observations
         entropies = entropy(observations[""] if "" in observations else observations)
         group = alike_rows.columns["finished"]
-        good = np.array([finished.returns.mean() >= good_return for finished in self.finished])[group]
+        good = np.array([finished.raw_returns.mean() >= good_return for finished in self.finished])[group]
         self._ready.columns["advantages"][chosen] = shaped_by_entropy(entropies, group, good, alpha)
 
 

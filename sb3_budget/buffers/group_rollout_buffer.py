@@ -14,12 +14,12 @@ from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
 from sb3_budget.core import groups
 from sb3_budget.core import weights as row_weights
-from sb3_budget.core.group_advantages import aggregation_factors, scaled
+from sb3_budget.core.group_advantages import scaled
 from sb3_budget.core.group_outcomes import FinishedGroup, GroupOutcomes, OutcomeStatistics, outcome_statistics
 from sb3_budget.core.peer_memory import PeerMemory
 
 SCALES = ("group", "batch", "none")
-AGGREGATIONS = ("step", "episode", "constant")
+STD_FLOOR = 0.1
 
 
 class GroupStatistics(NamedTuple):
@@ -48,8 +48,6 @@ class GroupBufferMixin(SelectiveBufferMixin):
     :param zero_tolerance: Returns of a group count as alike if they differ by no more than this, in units of the standard
         deviation of all returns so far. 0 (default) asks for equality.
     :param remember_peers: Number of earlier rollouts whose rows are peers too, with ``"residual"``.
-    :param loss_aggregation: What the policy loss is a mean of, see
-        :func:`~sb3_budget.core.group_advantages.aggregation_factors`.
     """
 
     #: Kinds of advantages, and the scale of each that is not given one.
@@ -66,23 +64,18 @@ class GroupBufferMixin(SelectiveBufferMixin):
         group_size: int = 4,
         advantage: str | None = None,
         scale: str | None = None,
-        std_floor: float = 0.1,
+        std_floor: float = STD_FLOOR,
         zero_tolerance: float = 0.0,
         remember_peers: int = 0,
-        loss_aggregation: str = "step",
         **kwargs: Any,
     ):
         self.advantage = next(iter(self.ADVANTAGES)) if advantage is None else advantage
-        _require_one_of("advantage", self.advantage, self.ADVANTAGES)
+        require_one_of("advantage", self.advantage, self.ADVANTAGES)
         self.scale = self.ADVANTAGES[self.advantage] if scale is None else scale
         if scale is not None:
-            _require_one_of("scale", scale, SCALES)
-        _require_one_of("loss_aggregation", loss_aggregation, AGGREGATIONS)
-        if self.scale is None and loss_aggregation != "step":
-            raise ValueError(
-                f"loss_aggregation={loss_aggregation!r} weighs advantages, which PPO's normalisation of minibatches undoes: "
-                "set scale='batch', 'group' or 'none'"
-            )
+            require_one_of("scale", scale, SCALES)
+        if std_floor != STD_FLOOR and self.scale != "group":
+            raise ValueError(f"std_floor={std_floor} has no part in scale={self.scale!r}, only in 'group'")
         if not (std_floor >= 0.0 and zero_tolerance >= 0.0):
             raise ValueError(f"std_floor={std_floor} and zero_tolerance={zero_tolerance} must not be negative")
         self._memory = PeerMemory(remember_peers)
@@ -92,9 +85,9 @@ class GroupBufferMixin(SelectiveBufferMixin):
             )
         self.group_size = group_size
         self.std_floor, self.zero_tolerance = std_floor, zero_tolerance
-        self.loss_aggregation = loss_aggregation
         self._episode: NDArray[np.int64] | None = None
         self._dropped: set[tuple[int, int]] = set()
+        self._has_raw = False
         #: Groups that were finished by the present rollout, in the order of finishing.
         self.finished: list[FinishedGroup] = []
         super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)
@@ -110,7 +103,9 @@ class GroupBufferMixin(SelectiveBufferMixin):
         self.episodes: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
         self.times: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
         self.plain_rewards: NDArray[np.float32] = np.zeros(shape, dtype=np.float32)
+        self.raw_returns: NDArray[np.float64] = np.full(shape, np.nan)
         self._noted: NDArray[np.float32] | None = None
+        self._noted_raw: NDArray[np.float64] | None = None
 
     def continue_from(self, episodes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         """
@@ -121,13 +116,16 @@ class GroupBufferMixin(SelectiveBufferMixin):
         """
         self._episode, self._time = episodes.copy(), times.copy()
 
-    def note_rewards(self, rewards: NDArray[np.floating]) -> None:
+    def note_rewards(self, rewards: NDArray[np.floating], raw_returns: NDArray[np.floating] | None = None) -> None:
         """
         Say what the rewards of the next row were before a critic completed those of truncated episodes.
 
         :param rewards: Rewards, shape (n_envs,); NaN where the completed one counts as the episode's last.
+        :param raw_returns: Where an episode ends with the row, its return as the environment gave it, NaN where it was cut
+            short, shape (n_envs,). The sums of the rewards by default.
         """
         self._noted = np.array(rewards, dtype=np.float32)
+        self._noted_raw = None if raw_returns is None else np.array(raw_returns, dtype=np.float64)
 
     def add(self, obs: Any, action: np.ndarray, reward: np.ndarray, episode_start: np.ndarray, *args: Any) -> None:
         started = np.asarray(episode_start, dtype=bool)
@@ -136,7 +134,10 @@ class GroupBufferMixin(SelectiveBufferMixin):
         self._time = np.where(started, 0, self._time + 1)
         self.episodes[self.pos], self.times[self.pos] = self._episode, self._time
         self.plain_rewards[self.pos] = reward if self._noted is None else np.where(np.isnan(self._noted), reward, self._noted)
-        self._noted = None
+        self._has_raw |= self._noted_raw is not None
+        if self._noted_raw is not None:
+            self.raw_returns[self.pos] = self._noted_raw
+        self._noted = self._noted_raw = None
         super().add(obs, action, reward, episode_start, *args)  # type: ignore[misc]  # the parent is a rollout buffer
 
     # ------------------------------------------------------------------ rows that are left out
@@ -178,12 +179,13 @@ class GroupBufferMixin(SelectiveBufferMixin):
         super().compute_returns_and_advantage(last_values, dones)
         ended = np.asarray(dones, dtype=bool)
         ends = np.vstack([self.episode_starts[1:] > 0, ended[None]])
-        self.finished = self.outcomes.add(self.plain_rewards, self.episodes, self.times, ends)
+        raw_returns = self.raw_returns if self._has_raw else None
+        self.finished = self.outcomes.add(self.plain_rewards, self.episodes, self.times, ends, raw_returns)
         # The earliest episode that a member of each group is still in.
         oldest = (self.episodes[-1] + ended).reshape(-1, self.group_size).min(axis=1)
         self._dropped = {pair for pair in self._dropped if pair[1] >= oldest[pair[0]]}
         coefficient, mean_peers = self._relate(oldest)
-        outcomes = outcome_statistics(self.finished, self.zero_tolerance, self.outcomes.return_std)
+        outcomes = outcome_statistics(self.finished, self.zero_tolerance, self.outcomes.raw_return_std)
         self.statistics = GroupStatistics(coefficient, mean_peers, outcomes)
 
     def _relate(self, oldest: NDArray[np.int64]) -> tuple[float, float]:
@@ -191,7 +193,7 @@ class GroupBufferMixin(SelectiveBufferMixin):
         group = self._groups
         if self.advantage == "gae":
             centred = groups.centred_within_groups(self.advantages, group)
-            self.advantages = self._scaled(centred, group, self._episode_of_row()).astype(np.float32)
+            self.advantages = self._scaled(centred, group).astype(np.float32)
             peers = groups.leave_one_out(self.advantages, group, self.episodes, self.times)
             return np.nan, float(peers.counts.mean())
         residual = groups.residual_advantages(self.advantages, group, self.episodes, self.times, self._memory.rows)
@@ -200,25 +202,16 @@ class GroupBufferMixin(SelectiveBufferMixin):
         # Not through the copy in double precision: with a coefficient of 0 these are SB3's own, bit for bit.
         advantages = residual.advantages
         if self.scale is not None:
-            advantages = self._scaled(advantages, group, self._episode_of_row())
+            advantages = self._scaled(advantages, group)
         if residual.coefficient > 0.0 or self.scale is not None:
             self.advantages = advantages.astype(np.float32)
         return residual.coefficient, residual.mean_peers
 
-    def _episode_of_row(self) -> NDArray[np.int64]:
-        return numbered(np.broadcast_to(np.arange(self.n_envs), self.episodes.shape), self.episodes)
-
-    def _scaled(
-        self, advantages: NDArray[np.float64], group: NDArray[np.int64], episode: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """The same divided by a standard deviation and weighted by the rule of aggregation, row by row."""
+    def _scaled(self, advantages: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same divided by a standard deviation, row by row."""
         assert self.scale is not None
         flat = advantages.ravel()
-        flat = scaled(flat, group.ravel(), self.scale, self.std_floor * float(flat.std()))
-        return (flat * self._factors(episode.ravel())).reshape(advantages.shape)
-
-    def _factors(self, episode: NDArray[np.int64]) -> NDArray[np.float64]:
-        return aggregation_factors(episode, self.loss_aggregation, self.buffer_size * self.n_envs)
+        return scaled(flat, group.ravel(), self.scale, self.std_floor * float(flat.std())).reshape(advantages.shape)
 
 
 def among(group: NDArray[np.int64], episode: NDArray[np.int64], pairs: set[tuple[int, int]]) -> NDArray[np.bool_]:
@@ -243,7 +236,13 @@ def numbered(*keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(flat, axis=1, return_inverse=True)[1].reshape(keys[0].shape)
 
 
-def _require_one_of(name: str, value: str, known: Iterable[str]) -> None:
+def require_one_of(name: str, value: str, known: Iterable[str]) -> None:
+    """
+    :param name: Name of an argument.
+    :param value: What was given.
+    :param known: What there is.
+    :raises ValueError: if it is none of these.
+    """
     if value not in known:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, known))}")
 

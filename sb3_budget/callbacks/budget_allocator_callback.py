@@ -45,6 +45,7 @@ STATE = (
     "_versions",
     "_rng",
     "_frozen",
+    "_joins_parts",
     "_n_own",
     "_n_archived",
 )
@@ -121,6 +122,8 @@ class BudgetAllocatorCallback(BaseCallback):
         self._seeded = seed is not None
         self.archive = StartArchive(archive_size, refresh, self._rng)
         self._labels = OutcomeLabels(success)
+        self._predictor: SuccessPredictor | None = None
+        self._joins_parts = False
         self._advantages = np.full(archive_size, np.nan)
         self._versions = np.zeros(archive_size, dtype=np.int64)
         self._recent: deque[bool] = deque(maxlen=RECENT)
@@ -139,14 +142,13 @@ class BudgetAllocatorCallback(BaseCallback):
         if not venv.enabled:
             raise ValueError(f"The training environment's {type(venv).__name__} has enabled=False: it cannot choose starts")
         self._venv = venv
-        self._normalize = self.model.get_vec_normalize_env()
         space = venv.observation_space
-        # What has parts is put into one vector before it is put into a cell.
-        self._has_parts = isinstance(space, (spaces.Dict, spaces.Tuple))
-        if self._cells is None and self._has_parts:
-            self._cells = default_cells((spaces.flatdim(space),), np.float32, False)
-        elif self._cells is None:
-            self._cells = default_cells(space.shape or (), space.dtype or np.float32, isinstance(space, spaces.Discrete))
+        if self._cells is None:
+            # What has parts is put into one vector before it is put into a cell.
+            self._joins_parts = isinstance(space, (spaces.Dict, spaces.Tuple))
+            shape = (spaces.flatdim(space),) if self._joins_parts else space.shape or ()
+            dtype = np.float32 if self._joins_parts else space.dtype or np.float32
+            self._cells = default_cells(shape, dtype, isinstance(space, spaces.Discrete))
         self._n_features = spaces.flatdim(space)
         self._predicts = self.priority is contrast_priority
         if self._predicts and self._n_features > MOST_FEATURES:
@@ -156,8 +158,8 @@ class BudgetAllocatorCallback(BaseCallback):
             )
         if self.priority is advantage_priority and not hasattr(self.model, "rollout_buffer"):
             raise ValueError(f"priority='advantage' needs an on-policy algorithm, not {type(self.model).__name__}")
-        if not hasattr(self, "_predictor"):
-            self._predictor = SuccessPredictor(self._n_features if self._predicts else 1, seed=self.model.seed)
+        if self._predictor is None and self._predicts:
+            self._predictor = SuccessPredictor(self._n_features, seed=self.model.seed)
         if not self._seeded and self.model.seed is not None:
             self._rng.bit_generator.state = np.random.default_rng(self.model.seed).bit_generator.state
             self._seeded = True
@@ -172,14 +174,14 @@ class BudgetAllocatorCallback(BaseCallback):
             starts.first_rule = self._draw_for_group
         else:
             self._venv.set_start_sampler(self._draw, owner=type(self).__name__)
-        first = self._raw(self.model._last_obs)
+        first = self._venv.last_obs
         self._off = not callable(self._given_floor) and self._given_floor == 1.0
         self._features = features(self._venv.observation_space, first)
         self._labels.start(self._venv.num_envs)
-        if self._has_parts:
+        if self._joins_parts:
             first = self._features
         self._present = self.archive.rows(self._cells.keys(first)) if self._frozen else np.full(self._venv.num_envs, -1)
-        self._rollout_rows: list[NDArray[np.int64]] = []
+        self._rollout_rows: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self._probabilities: NDArray[np.float64] | None = None
         self._next_update = self.num_timesteps
         self._minibatches_due = 0.0
@@ -212,7 +214,7 @@ class BudgetAllocatorCallback(BaseCallback):
         :return: What is known of the archived states, for a priority.
         """
         success = np.full(len(self.archive), np.nan)
-        if self._predicts and sum(self._recent) >= LEAST_SUCCESSES:
+        if self._predictor is not None and sum(self._recent) >= LEAST_SUCCESSES:
             success = self._predictor.predict(np.stack(self.archive.observations))
         return Anchors(self.archive.visits, self.archive.chosen, self._present_advantages().copy(), success)
 
@@ -225,24 +227,27 @@ class BudgetAllocatorCallback(BaseCallback):
 
     # ------------------------------------------------------------------ steps
 
-    def _raw(self, seen: Any) -> Any:
-        """What the environment showed, before it was normalised by statistics that move."""
-        return seen if self._normalize is None else self._normalize.get_original_obs()
-
     def _on_step(self) -> bool:
         if self._off:
             return True
         began = perf_counter()
-        observations = self._raw(self.locals["new_obs"])
-        self._rollout_rows.append(self._present)
+        # What the environment showed, before wrappers above normalised or stacked it.
+        observations = self._venv.last_obs
+        self._rollout_rows.append(
+            (self._present, self.archive.versions[self._present] if len(self.archive) else self._present)
+        )
         if self._predicts:
             self._label()
+        if self._predicts or self._joins_parts:
             self._features = features(self._venv.observation_space, observations)
-        if self._has_parts:
-            observations = features(self._venv.observation_space, observations)
-        if self.num_timesteps < self._warmup_steps and not self._frozen:
-            self._cells.observe(observations)
-        elif self.num_timesteps >= self._warmup_steps:
+        if self._joins_parts:
+            observations = self._features
+        warming_up = self.num_timesteps < self._warmup_steps
+        if warming_up and not self._frozen:
+            self._observe(observations)
+        elif warming_up:
+            self._present = self.archive.rows(self._cells.keys(observations))
+        else:
             self._present = self._archive(observations)
         if self.num_timesteps >= self._next_update:
             self._next_update = self.num_timesteps + UPDATE_STEPS
@@ -250,11 +255,19 @@ class BudgetAllocatorCallback(BaseCallback):
         self._seconds += perf_counter() - began
         return True
 
+    def _observe(self, observations: Any) -> None:
+        """Measure the scale of observations."""
+        self._cells.observe(observations)
+        if self._predictor is not None:
+            self._predictor.observe(self._features)
+
     def _archive(self, observations: Any) -> NDArray[np.int64]:
         """Count visits, and save a state of every cell that is new. Returns the cells' rows."""
         if not self._frozen:
-            self._cells.observe(observations)
+            self._observe(observations)
             self._cells.freeze()
+            if self._predictor is not None:
+                self._predictor.freeze()
             self._frozen = True
         keys = self._cells.keys(observations)
         wanted = self.archive.visit(keys)
@@ -266,6 +279,7 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _label(self) -> None:
         """Tell the predictor what became of the episodes that ended with this step."""
+        assert self._predictor is not None
         ended = self._labels.add(self._features, self.locals["dones"], self.locals["infos"])
         if ended is not None:
             self._recent.extend(ended.outcomes)
@@ -281,14 +295,17 @@ class BudgetAllocatorCallback(BaseCallback):
         rows, self._rollout_rows = self._rollout_rows, []
         buffer = getattr(self.model, "rollout_buffer", None)
         if buffer is not None and rows and self._frozen:
-            self._average(np.stack(rows), np.abs(buffer.advantages[: len(rows)]))
+            cells, versions = (np.stack(column) for column in zip(*rows, strict=True))
+            # A row that has another cell now, or none, says nothing of the step that was taken there.
+            cells = np.where((cells >= 0) & (self.archive.versions[cells] == versions), cells, -1)
+            self._average(cells, np.abs(buffer.advantages[: len(rows)]))
         n_episodes = self._n_own + self._n_archived
         self.logger.record("budget/archive_size", len(self.archive))
         self.logger.record("budget/archive_starts", self._n_archived / n_episodes if n_episodes else 0.0)
         self.logger.record("budget/allocator_time", self._seconds / max(perf_counter() - self._began, 1e-9))
         if self._recent:
             self.logger.record("budget/success_rate", float(np.mean(self._recent)))
-        if not np.isnan(self._predictor.brier_score):
+        if self._predictor is not None and not np.isnan(self._predictor.brier_score):
             self.logger.record("budget/success_brier", self._predictor.brier_score)
 
     def _average(self, rows: NDArray[np.int64], advantages: NDArray[np.floating]) -> None:
@@ -298,6 +315,14 @@ class BudgetAllocatorCallback(BaseCallback):
         means = np.bincount(inverse, weights=advantages[known]) / np.maximum(np.bincount(inverse), 1)
         old = self._present_advantages()[cells]
         self._advantages[cells] = np.where(np.isnan(old), means, (1 - ADVANTAGE_RATE) * old + ADVANTAGE_RATE * means)
+
+    def _on_training_end(self) -> None:
+        """Starts are the environment's own again."""
+        starts = self._venv.start_sampler
+        if isinstance(starts, GroupStarts):
+            starts.first_rule = None
+        else:
+            self._venv.set_start_sampler(None, owner=type(self).__name__)
 
     # ------------------------------------------------------------------ persistence
 

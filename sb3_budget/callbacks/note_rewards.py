@@ -15,15 +15,20 @@ class NoteRewards(BaseCallback):
     """
     Stable-Baselines3 adds the critic's value of the last state to the reward of a truncated episode. To compare the
     returns of episodes, the environment's time limit is an end like others: its value would be the critic's opinion in
-    what is to be the environment's. :class:`~sb3_budget.GRPO` adds this callback itself.
+    what is to be the environment's. Whether returns are alike is a question for those that were not normalised, which are
+    noted too. :class:`~sb3_budget.GRPO` adds this callback itself.
     """
 
     def _on_step(self) -> bool:
         buffer = self.locals["rollout_buffer"]
         assert isinstance(buffer, GroupBufferMixin)
         rewards, infos = self.locals["rewards"].astype(np.float32), self.locals["infos"]
+        raw_returns = np.full(len(rewards), np.nan)
         for slot in np.flatnonzero(self.locals["dones"]).tolist():
-            if infos[slot]["sb3_budget"]["reason"] not in OWN_ENDS:
+            end = infos[slot]["sb3_budget"]
+            if end["reason"] in OWN_ENDS:
+                raw_returns[slot] = end["return"]
+            else:
                 rewards[slot] = np.nan
-        buffer.note_rewards(rewards)
+        buffer.note_rewards(rewards, raw_returns)
         return True

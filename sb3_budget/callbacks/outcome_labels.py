@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from sb3_budget.callbacks.note_rewards import OWN_ENDS
+
 SuccessRule = Callable[[dict[str, Any]], bool]
 
 #: Returns that the median is taken of, and how many there must be before anything is called a success.
@@ -51,7 +53,7 @@ class OutcomeLabels:
     Follows the episodes of all slots and says, when one ends, whether it succeeded.
 
     :param success: ``(info) -> bool``, or ``None`` for ``info["is_success"]`` and, without it, a return above the median
-        of the latest, or the best of them.
+        of the latest, or the best of them, in an episode that was not cut short.
     """
 
     def __init__(self, success: SuccessRule | None):
@@ -95,7 +97,11 @@ class OutcomeLabels:
         return Ended(examples, np.repeat(outcomes, lengths), outcomes)
 
     def _succeeded(self, info: dict[str, Any]) -> bool:
-        total = info["sb3_budget"]["return"]
+        end = info["sb3_budget"]
+        if self._success is None and "is_success" not in info and end["reason"] not in OWN_ENDS:
+            # An episode that was cut short has a larger return than whole ones where rewards are negative.
+            return False
+        total = end["return"]
         known = len(self._returns) >= LEAST_RETURNS
         # Where most episodes reach the best return there is, that is the median too.
         best = known and min(self._returns) < max(self._returns) <= total

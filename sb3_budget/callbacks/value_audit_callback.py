@@ -133,9 +133,10 @@ class ValueAuditCallback(BaseCallback):
             return
         self._next_audit = self.num_timesteps + self.audit_every
         self.latest = self.audit()
-        for name, value in self.latest._asdict().items():
-            if not np.isnan(value):
-                self.logger.record(f"budget/value_audit_{name}", value)
+        self.logger.record("budget/value_audit_bias", self.latest.bias)
+        self.logger.record("budget/value_audit_error", self.latest.error)
+        if not np.isnan(self.latest.correlation):
+            self.logger.record("budget/value_audit_correlation", self.latest.correlation)
 
     def audit(self) -> ValueAudit:
         """

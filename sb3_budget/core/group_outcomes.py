@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_budget.core.groups import require_groups
+from sb3_budget.core.starts import Moments, add_values
 
 
 class FinishedGroup(NamedTuple):
@@ -16,14 +17,17 @@ class FinishedGroup(NamedTuple):
 
     :param group: Number of the group.
     :param episode: Number of the episode within each of its slots.
-    :param returns: Undiscounted return of each member, shape (group_size,).
+    :param returns: Undiscounted return of each member in the units of the training, shape (group_size,).
     :param lengths: Steps of each member, shape (group_size,).
+    :param raw_returns: The returns as the environment gave them, before they were normalised; NaN for a member that was cut
+        short, shape (group_size,).
     """
 
     group: int
     episode: int
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
+    raw_returns: NDArray[np.float64]
 
 
 class OutcomeStatistics(NamedTuple):
@@ -53,17 +57,21 @@ class GroupOutcomes:
         self._returns = np.zeros(n_envs)
         self._next_time = np.full(n_envs, -1, dtype=np.int64)
         self._whole = np.zeros(n_envs, dtype=bool)
-        #: (group, episode) -> returns and lengths of the members that have ended; NaN where not seen whole.
-        self._open: dict[tuple[int, int], dict[int, tuple[float, int]]] = {}
-        # Mean and variance of all returns, by Welford.
-        self.n_returns = 0
-        self._mean = 0.0
-        self._squares = 0.0
+        self._next_episode = np.full(n_envs, -1, dtype=np.int64)
+        #: (group, episode) -> returns, lengths and raw returns of the members that have ended; NaN where not seen whole.
+        self._open: dict[tuple[int, int], dict[int, tuple[float, int, float]]] = {}
+        self._moments = Moments()
+        self._raw_moments = Moments()
 
     @property
     def return_std(self) -> float:
         """Standard deviation of the returns of all episodes that were seen whole; 0 before there are any."""
-        return float(np.sqrt(self._squares / self.n_returns)) if self.n_returns else 0.0
+        return self._moments.std
+
+    @property
+    def raw_return_std(self) -> float:
+        """The same of the raw returns."""
+        return self._raw_moments.std
 
     def add(
         self,
@@ -71,6 +79,7 @@ class GroupOutcomes:
         episodes: NDArray[np.int64],
         times: NDArray[np.int64],
         ends: NDArray[np.bool_],
+        raw_returns: NDArray[np.floating] | None = None,
     ) -> list[FinishedGroup]:
         """
         Add a rollout.
@@ -79,9 +88,11 @@ class GroupOutcomes:
         :param episodes: Number of the slot's episode, same shape.
         :param times: Steps since it began, same shape.
         :param ends: Whether the episode ended with the row, same shape.
+        :param raw_returns: Where it did, its return as the environment gave it; NaN if it was cut short, same shape. The
+            sums of the rewards by default.
         :return: The groups that were finished by it, in the order of finishing.
         """
-        self._whole &= times[0] == self._next_time
+        self._whole &= (times[0] == self._next_time) & (episodes[0] == self._next_episode)
         self._returns[~self._whole] = 0.0
         self._whole |= times[0] == 0
         sums = np.cumsum(rewards, axis=0, dtype=np.float64)
@@ -91,25 +102,24 @@ class GroupOutcomes:
             group, episode = slot // self.group_size, int(episodes[row, slot])
             outcome = float(sums[row, slot] - before[slot]) if self._whole[slot] else np.nan
             members = self._open.setdefault((group, episode), {})
-            members[slot % self.group_size] = (outcome, int(times[row, slot]) + 1)
-            self._count(outcome)
+            raw = outcome if raw_returns is None else float(raw_returns[row, slot])
+            members[slot % self.group_size] = (outcome, int(times[row, slot]) + 1, raw)
+            if np.isfinite(outcome):
+                self._moments = add_values(self._moments, [outcome])
+            if np.isfinite(raw):
+                self._raw_moments = add_values(self._raw_moments, [raw])
             before[slot], self._whole[slot] = sums[row, slot], True
             if len(members) == self.group_size:
                 del self._open[group, episode]
-                returns, lengths = (np.array(column) for column in zip(*(members[i] for i in sorted(members)), strict=True))
+                columns = zip(*(members[i] for i in sorted(members)), strict=True)
+                returns, lengths, raw_of_members = (np.array(column) for column in columns)
                 if np.isfinite(returns).all():
-                    finished.append(FinishedGroup(group, episode, returns, lengths))
+                    finished.append(FinishedGroup(group, episode, returns, lengths, raw_of_members))
         self._returns = sums[-1] - before
         self._next_time = np.where(ends[-1], 0, times[-1] + 1)
+        self._next_episode = episodes[-1] + ends[-1]
         self._forget(episodes[-1] + ends[-1])
         return finished
-
-    def _count(self, outcome: float) -> None:
-        if np.isfinite(outcome):
-            self.n_returns += 1
-            difference = outcome - self._mean
-            self._mean += difference / self.n_returns
-            self._squares += difference * (outcome - self._mean)
 
     def _forget(self, present: NDArray[np.int64]) -> None:
         """Drop groups that cannot be finished any more, because members were moved on to a later episode."""
@@ -121,10 +131,11 @@ def alike(finished: FinishedGroup, tolerance: float, return_std: float) -> bool:
     """
     :param finished: A group.
     :param tolerance: Largest difference of returns that counts as none, in units of ``return_std``; 0 asks for equality.
-    :param return_std: Standard deviation of all returns.
-    :return: Whether its members' returns are alike, so that their comparison teaches nothing.
+    :param return_std: Standard deviation of all raw returns.
+    :return: Whether its members' raw returns are alike, so that their comparison teaches nothing. With a member that was cut
+        short nobody knows.
     """
-    return float(np.ptp(finished.returns)) <= tolerance * return_std
+    return float(np.ptp(finished.raw_returns)) <= tolerance * return_std
 
 
 def outcome_statistics(groups: list[FinishedGroup], tolerance: float, return_std: float) -> OutcomeStatistics:
@@ -136,5 +147,7 @@ def outcome_statistics(groups: list[FinishedGroup], tolerance: float, return_std
     """
     if not groups:
         return OutcomeStatistics(np.nan, np.nan)
-    stds = [float(group.returns.std()) for group in groups]
+    stds = [float(group.raw_returns.std()) for group in groups if np.isfinite(group.raw_returns).all()]
+    if not stds:
+        return OutcomeStatistics(np.nan, np.nan)
     return OutcomeStatistics(float(np.mean(stds)), float(np.mean([alike(g, tolerance, return_std) for g in groups])))

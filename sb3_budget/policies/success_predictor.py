@@ -9,11 +9,18 @@ import torch as th
 from numpy.typing import NDArray
 from torch import nn
 
+from sb3_budget.core.cells import usable_scale
+
+#: Standardised observations are clipped here.
+FARTHEST = np.float32(10.0)
+
 
 class SuccessPredictor:
     """
     The chance that an episode which is at an observation succeeds, by logistic regression on what became of earlier ones.
-    Observations are flat vectors; their scale is learnt from the first batch that is added.
+
+    Observations are flat vectors. Before it predicts, :meth:`observe` shows it their scale, and :meth:`freeze` ends that.
+    Whole numbers, one-hot ones among them, are divided by the largest; others are standardised, and clipped far out.
 
     :param n_features: Length of an observation.
     :param memory: Number of examples that are kept, the latest ones.
@@ -44,6 +51,8 @@ class SuccessPredictor:
         self._observations = np.zeros((memory, n_features), dtype=np.float32)
         self._labels = np.zeros(memory, dtype=np.float32)
         self._next, self._size = 0, 0
+        self._count, self._mean, self._squares = 0, np.zeros(n_features), np.zeros(n_features)
+        self._largest, self._whole = np.zeros(n_features), np.ones(n_features, dtype=bool)
         self._scale: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
         #: Mean squared difference of prediction and outcome of what was added last, before it was trained on (Brier).
         self.brier_score = np.nan
@@ -51,15 +60,32 @@ class SuccessPredictor:
     def __len__(self) -> int:
         return self._size
 
+    def observe(self, observations: NDArray[Any]) -> None:
+        """
+        :param observations: Observations, shape (n, n_features), for their scale.
+        """
+        given = np.asarray(observations, dtype=np.float64)
+        self._largest = np.maximum(self._largest, np.abs(given).max(axis=0))
+        self._whole &= (given == np.round(given)).all(axis=0)
+        total = self._count + len(given)
+        shift = given.mean(axis=0) - self._mean
+        self._squares += given.var(axis=0) * len(given) + shift**2 * self._count * len(given) / total
+        self._mean += shift * len(given) / total
+        self._count = total
+
+    def freeze(self) -> None:
+        """Keep the scale that was observed."""
+        stds = usable_scale(np.sqrt(self._squares / max(1, self._count)))
+        mean = np.where(self._whole, 0.0, self._mean)
+        self._scale = mean.astype(np.float32), np.where(self._whole, np.maximum(self._largest, 1.0), stds).astype(np.float32)
+
     def add(self, observations: NDArray[Any], succeeded: NDArray[np.bool_]) -> None:
         """
         :param observations: Observations of episodes that have ended, shape (n, n_features).
         :param succeeded: Whether their episode succeeded, shape (n,).
         """
         given = np.asarray(observations, dtype=np.float32)
-        if self._scale is None:
-            self._scale = given.mean(axis=0), given.std(axis=0) + np.float32(1e-3)
-        else:
+        if self._scale is not None:
             self.brier_score = float(np.mean((self.predict(given) - succeeded) ** 2))
         places = (self._next + np.arange(len(given))) % len(self._labels)
         self._observations[places], self._labels[places] = given, succeeded
@@ -70,7 +96,7 @@ class SuccessPredictor:
         """
         :param n_minibatches: Number of steps of the optimizer.
         """
-        for _ in range(n_minibatches if self._size else 0):
+        for _ in range(n_minibatches if self._size and self._scale is not None else 0):
             rows = self._rng.integers(self._size, size=self.batch_size)
             logits = self._network(self._to_tensor(self._observations[rows])).flatten()
             labels = th.as_tensor(self._labels[rows], device=self._device)
@@ -82,7 +108,7 @@ class SuccessPredictor:
     def predict(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """
         :param observations: Observations, shape (n, n_features).
-        :return: Predicted chance of success, shape (n,); 0.5 before anything was added.
+        :return: Predicted chance of success, shape (n,); 0.5 before the scale is frozen.
         """
         if self._scale is None:
             return np.full(len(observations), 0.5)
@@ -93,4 +119,4 @@ class SuccessPredictor:
     def _to_tensor(self, observations: NDArray[np.float32]) -> th.Tensor:
         assert self._scale is not None
         mean, std = self._scale
-        return th.as_tensor((observations - mean) / std, device=self._device)
+        return th.as_tensor(np.clip((observations - mean) / std, -FARTHEST, FARTHEST), device=self._device)

@@ -78,7 +78,8 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._start_ids: list[Hashable | None] = [None] * self.num_envs
         self._from_snapshot = np.zeros(self.num_envs, dtype=bool)
         self._borrowed_noise = np.zeros(self.num_envs, dtype=bool)
-        self._last_obs: VecEnvObs | None = None
+        #: What the slots showed last.
+        self.last_obs: VecEnvObs | None = None
 
     @classmethod
     def _check_base(cls, venv: VecEnv) -> None:
@@ -169,12 +170,12 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         :raises ValueError: if a slot does not exist, the wrapper is disabled or not reset, or states of this
             environment cannot be saved exactly.
         """
-        if not self.enabled or self._last_obs is None:
+        if not self.enabled or self.last_obs is None:
             raise ValueError(f"get_states() needs a {type(self).__name__} that is enabled and has been reset")
         states = []
         for slot in check_slots(indices, self.num_envs).tolist():
             try:
-                state = slot_states.get_state(self.venv, slot, slot_observation(self._last_obs, slot))
+                state = slot_states.get_state(self.venv, slot, slot_observation(self.last_obs, slot))
             except ValueError as error:
                 raise ValueError(f"{error}. Slot {slot} may have been moved by the check: call reset()") from error
             self.ledger.verification_steps += state.steps
@@ -197,7 +198,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         obs = deepcopy(obs)
         everyone = list(range(self.num_envs))
         self._begin_episodes(obs, everyone)
-        self._last_obs = obs
+        self.last_obs = obs
         return obs
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -215,7 +216,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
             obs, infos = deepcopy(obs), list(infos)
             self._end_episodes(obs, dones, infos, cuts)
             dones = dones | cuts
-        self._last_obs = obs
+        self.last_obs = obs
         return obs, rewards, dones, infos
 
     # ------------------------------------------------------------------ ends
@@ -342,14 +343,14 @@ class EpisodeControlVecEnv(VecEnvWrapper):
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         # A VecEnv and a class's members cannot be pickled; a sampler belongs to whoever set it.
-        for key in ("venv", "class_attributes", "_start_sampler", "_sampler_owner", "_last_obs"):
+        for key in ("venv", "class_attributes", "_start_sampler", "_sampler_owner", "last_obs"):
             state.pop(key, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """:meth:`set_venv` must be called before the restored wrapper is used."""
         self.__dict__.update(state)
-        self.__dict__.update(venv=None, class_attributes={}, _start_sampler=None, _sampler_owner=None, _last_obs=None)
+        self.__dict__.update(venv=None, class_attributes={}, _start_sampler=None, _sampler_owner=None, last_obs=None)
 
     def set_venv(self, venv: VecEnv) -> None:
         """

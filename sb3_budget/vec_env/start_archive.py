@@ -45,6 +45,8 @@ class StartArchive:
         self._chosen = np.zeros(capacity, dtype=np.int64)
         #: How often each row has changed hands.
         self._versions = np.zeros(capacity, dtype=np.int64)
+        #: How often a cell without a state was visited.
+        self._n_new = 0
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -76,19 +78,23 @@ class StartArchive:
         Count a visit to each of some cells.
 
         :param keys: The cells, one per slot.
-        :return: Slots whose state is wanted: those in a cell without a state, and by chance others.
+        :return: Slots whose state is wanted: those in a cell without a state, all of them while there is room, and by chance
+            others.
         """
         wanted, new = [], set()
-        refreshed = self._rng.random(len(keys)) < self.refresh
+        draws = self._rng.random(len(keys))
         for slot, key in enumerate(keys):
             row = self._rows.get(key)
             if row is not None:
                 self._visits[row] += 1
-                if refreshed[slot]:
+                if draws[slot] < self.refresh:
                     wanted.append(slot)
             elif key not in new:
                 new.add(key)
-                wanted.append(slot)
+                self._n_new += 1
+                # Once it is full a sample of the new cells will do: saving states costs time.
+                if len(self) < self.capacity or draws[slot] < self.capacity / self._n_new:
+                    wanted.append(slot)
         return wanted
 
     def keep(self, key: Hashable, state: State, observation: Any) -> None:

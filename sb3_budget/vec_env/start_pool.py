@@ -75,6 +75,14 @@ class StartPool:
         entry = self._given[group, episode] = self._pool.draw(rng)
         return self.starts[entry]
 
+    def gave(self, group: int, episode: int) -> bool:
+        """
+        :param group: Number of a group.
+        :param episode: Number of its episode.
+        :return: Whether that episode began in a start of this pool that is not recorded yet.
+        """
+        return (group, episode) in self._given
+
     def record(self, finished: Sequence[tuple[int, int, ArrayLike]], scores: ArrayLike | None = None) -> NDArray[np.bool_]:
         """
         Learn from the groups that finished in one rollout, of which there may be none.

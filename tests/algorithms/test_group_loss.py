@@ -89,6 +89,33 @@ def test_the_reference_is_the_first_policy_until_it_is_refreshed():
         assert th.equal(reference, present)
 
 
+def test_a_reference_of_a_policy_with_state_dependent_noise():
+    arguments = {**SMALL, "use_sde": True}
+    GRPO("MlpPolicy", make_vec_env("Pendulum-v1", 4, seed=0), group_size=2, beta=0.1, **arguments).learn(128)
+
+
+def test_parameters_of_models_with_and_without_a_reference_can_be_set(tmp_path):
+    venv = make_vec_env("CartPole-v1", 4, seed=0)
+    models = {beta: GRPO("MlpPolicy", venv, group_size=2, beta=beta, **SMALL) for beta in (0.0, 0.1)}
+    PPO("MlpPolicy", venv, **SMALL).save(tmp_path / "ppo")
+    for beta, model in models.items():
+        model.save(tmp_path / f"beta{round(10 * beta)}")
+    for model in models.values():
+        for name in ("beta0", "beta1", "ppo"):
+            model.set_parameters(str(tmp_path / name))
+
+
+def test_a_loaded_model_may_have_another_kind_of_advantage(tmp_path):
+    GRPO("MlpPolicy", make_vec_env("CartPole-v1", 4, seed=0), group_size=2, **SMALL).save(tmp_path / "model")
+    loaded = GRPO.load(
+        tmp_path / "model", env=make_vec_env("CartPole-v1", 4, seed=0), advantage="outcome", clip_range_high=0.3
+    )
+    assert loaded.rollout_buffer.advantage == "outcome"
+    loaded.learn(256)
+    with pytest.raises(ValueError, match="goes together with good_return"):
+        GRPO.load(tmp_path / "model", env=make_vec_env("CartPole-v1", 4, seed=0), zero_variance_shaping=1.0)
+
+
 def test_the_reference_is_saved_and_a_model_without_one_becomes_its_own(tmp_path):
     venv = make_vec_env("CartPole-v1", 4, seed=0)
     GRPO("MlpPolicy", venv, group_size=2, beta=0.1, **SMALL).learn(256).save(tmp_path / "with")

@@ -11,7 +11,14 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
-from sb3_budget import GRPO, EpisodeControlVecEnv, FinishedGroupDictRolloutBuffer, QuantileGate, SelectiveRolloutCallback
+from sb3_budget import (
+    GRPO,
+    EpisodeControlVecEnv,
+    FinishedGroupDictRolloutBuffer,
+    QuantileGate,
+    SelectiveRolloutCallback,
+    StartPool,
+)
 
 SMALL = {"n_steps": 8, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [8]}}
 
@@ -40,6 +47,13 @@ class Corridor(gym.Env):
 
 class Constant(Corridor):
     constant = True
+
+
+class Goal(Constant):
+    def step(self, action):
+        *rest, _ = super().step(action)
+        observation, _, _, over = rest
+        return observation, float(over), over, False, {}
 
 
 class Named(Corridor):
@@ -255,6 +269,54 @@ def test_it_works_under_normalisation_with_a_gate():
     assert gate.n_stops > 0 and np.isfinite(parameters(model)).all()
 
 
+def test_equal_returns_are_alike_under_normalisation_too():
+    """Every return is 1, but rewards have been divided by numbers that differ."""
+    recorder = Recorder()
+    venv = VecNormalize(EpisodeControlVecEnv(corridors(env=Goal)))
+    pool = StartPool(20, seed=0)
+    model = GRPO("MlpPolicy", venv, group_size=2, advantage="outcome", start_rule=pool, **SMALL)
+    model.learn(256, callback=recorder)
+    used = [columns["advantages"] for columns in recorder.updates if columns is not None]
+    assert used and all((advantages == 0.0).all() for advantages in used)
+    assert pool.statistics.pool_signal == 0.0
+
+
+def test_shaped_rows_are_aggregated_like_others():
+    arguments = {"advantage": "outcome", "zero_variance_shaping": 1.0, "good_return": -1.0, **SMALL, "n_steps": 64}
+    model = GRPO("MlpPolicy", corridors(env=Constant), group_size=2, loss_aggregation="episode", **arguments).learn(512)
+    columns = model.rollout_buffer._ready.columns
+    lengths = np.bincount(columns["episode"] * 4 + columns["slot"])
+    sums = np.bincount(columns["episode"] * 4 + columns["slot"], weights=columns["advantages"])
+    # Nearly the same entropy everywhere: what an episode adds does not depend on its length.
+    assert len(set(lengths[lengths > 0])) > 1
+    np.testing.assert_allclose(sums[lengths > 0], sums[lengths > 0].mean(), rtol=0.1)
+
+
+def test_weights_thin_out_whole_episodes():
+    model = GRPO("MlpPolicy", corridors(), group_size=2, advantage="outcome", importance_sampling_level="episode", **SMALL)
+    model.learn(32)
+    buffer = model.rollout_buffer
+    columns = buffer._ready.columns
+    columns["weight"][columns["slot"] % 2 == 0] = 0.25
+    episodes, counts = columns["episode"] * 4 + columns["slot"], [0, 0]
+    for _ in range(400):
+        kept = buffer._whole_episodes(columns)
+        for number in np.unique(episodes[kept]):
+            assert (episodes[kept] == number).sum() == (episodes == number).sum()
+            counts[number % 2] += 1
+    # A quarter, within six deviations of 400 tosses per episode.
+    assert 0.12 < counts[0] / counts[1] < 0.4
+
+
+def test_rows_that_wait_are_dated():
+    recorder = Recorder()
+    model = GRPO("MlpPolicy", corridors(), group_size=2, advantage="outcome", **SMALL)
+    model.learn(512, callback=recorder, log_interval=1000)
+    ages = [columns["age"].mean() for columns in recorder.updates if columns is not None]
+    assert max(ages) > 0.0
+    assert model.logger.name_to_value["budget/row_age"] == ages[-1]
+
+
 def test_a_model_can_be_saved_loaded_and_watched(tmp_path):
     GRPO("MlpPolicy", corridors(), group_size=2, advantage="outcome", **SMALL).learn(128).save(tmp_path / "model")
     loaded = GRPO.load(tmp_path / "model", env=corridors())
@@ -270,8 +332,13 @@ def test_a_model_can_be_saved_loaded_and_watched(tmp_path):
         ({"advantage": "outcome", "group_size": 1}, "compares the members of a group, and group_size is 1"),
         ({"advantage": "outcome", "normalize_advantage": True}, "normalize_advantage=True has no part in"),
         ({"scale": "std"}, "scale='std' is not one of 'group', 'batch', 'none'"),
-        ({"loss_aggregation": "episode"}, "which PPO's normalisation of minibatches undoes"),
-        ({"loss_aggregation": "token", "scale": "batch"}, "loss_aggregation='token' is not one of"),
+        ({"loss_aggregation": "episode"}, "loss_aggregation='episode' has no part in advantage='residual'"),
+        ({"loss_aggregation": "token", "advantage": "outcome"}, "loss_aggregation='token' is not one of"),
+        ({"std_floor": 0.5}, "std_floor=0.5 has no part in scale=None"),
+        (
+            {"advantage": "outcome", "zero_variance_shaping": 0.1, "good_return": 0.0, "start_rule": StartPool(5)},
+            "which RecycleRule leaves out",
+        ),
         ({"advantage": "gae", "remember_peers": 2}, "remember_peers=2 has no part in advantage='gae'"),
         ({"importance_sampling_level": "episode"}, "is for one advantage per episode"),
         ({"importance_sampling_level": "token"}, "is neither 'step' nor 'episode'"),
@@ -279,7 +346,7 @@ def test_a_model_can_be_saved_loaded_and_watched(tmp_path):
         ({"reference_interval": 2}, "reference_interval=2 needs beta > 0"),
         ({"zero_variance_shaping": 0.1, "advantage": "outcome"}, "goes together with good_return"),
         ({"zero_variance_shaping": 0.1, "good_return": 0.0}, "has no part in advantage='residual'"),
-        ({"std_floor": -1.0}, "std_floor=-1.0 and zero_tolerance=0.0 must not be negative"),
+        ({"std_floor": -1.0, "scale": "group"}, "std_floor=-1.0 and zero_tolerance=0.0 must not be negative"),
     ],
 )
 def test_misuse_is_refused(arguments, message):

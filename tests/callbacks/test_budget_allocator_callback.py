@@ -10,12 +10,13 @@ from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecMonitor, VecNormalize
 
 from sb3_budget import (
     GRPO,
     BudgetAllocatorCallback,
     EpisodeControlVecEnv,
+    StartPool,
     StateWrapper,
     ThreadVecEnv,
 )
@@ -185,8 +186,62 @@ def test_what_it_knows_can_be_saved_and_a_second_run_goes_on_with_it(tmp_path):
     np.testing.assert_array_equal(second.archive.visits, first.archive.visits)
     starts = Starts()
     PPO("MlpPolicy", chains(), **SMALL).learn(512, callback=[second, starts])
+    BudgetAllocatorCallback().save(tmp_path / "fresh.pkl")
     assert any(each is not None for each in starts.ids)
     assert second.archive.visits.sum() > first.archive.visits.sum()
+
+
+def test_after_the_training_starts_are_the_environments_own():
+    venv = chains()
+    model = PPO("MlpPolicy", venv, **SMALL).learn(1024, callback=BudgetAllocatorCallback("uniform", warmup=64, floor=0.0))
+    assert venv.reset().ravel().tolist() == [0, 0, 0, 0]
+    starts = Starts()
+    model.learn(512, callback=starts, reset_num_timesteps=False)
+    assert set(starts.ids) == {None}
+    GRPO("MlpPolicy", venv, group_size=4, **SMALL).learn(128)
+
+
+def test_a_pool_and_the_allocator_share_the_starts_of_groups():
+    pool, starts = StartPool(10, seed=0), Starts()
+    model = GRPO("MlpPolicy", chains(8), group_size=4, start_rule=pool, **SMALL)
+    model.learn(2048, callback=[BudgetAllocatorCallback("uniform", warmup=128, floor=0.5), starts])
+    kinds = {isinstance(each, tuple) for each in starts.ids}
+    assert kinds == {True, False} and pool.entries.visits.sum() > 0
+
+
+def test_stacked_and_named_observations_are_taken_below_the_wrappers():
+    venv = VecFrameStack(EpisodeControlVecEnv(make_vec_env("MountainCar-v0", 4, seed=0), seed=0), 3)
+    allocator = BudgetAllocatorCallback(warmup=256)
+    PPO("MlpPolicy", venv, **SMALL).learn(1024, callback=allocator)
+    assert len(allocator.archive) > 1
+
+    class Named(Chain):
+        observation_space = spaces.Dict({"cell": Chain.observation_space})
+
+        def reset(self, *, seed=None, options=None):
+            cell, info = super().reset(seed=seed)
+            return {"cell": cell}, info
+
+        def step(self, action):
+            cell, *rest = super().step(action)
+            return ({"cell": cell}, *rest)
+
+    for cells in (None, lambda seen: seen["cell"].tolist()):
+        named = EpisodeControlVecEnv(DummyVecEnv([lambda: gym.wrappers.TimeLimit(Named(), 30)] * 4), seed=0)
+        allocator = BudgetAllocatorCallback(cells=cells, warmup=256)
+        PPO("MultiInputPolicy", named, **SMALL).learn(1024, callback=allocator)
+        assert 1 < len(allocator.archive) <= Chain.length
+
+
+def test_advantages_go_to_the_cells_in_which_they_were_taken():
+    allocator = BudgetAllocatorCallback("advantage", warmup=0, archive_size=3, refresh=0.0)
+    credited = []
+    average = allocator._average
+    allocator._average = lambda rows, advantages: (credited.append((rows, advantages)), average(rows, advantages))
+    venv = EpisodeControlVecEnv(make_vec_env("MountainCar-v0", 4, seed=0), seed=0)
+    PPO("MlpPolicy", venv, **SMALL).learn(512, callback=allocator)
+    rows = np.stack([each for each, _ in credited])
+    assert rows.shape == (4, 32, 4) and (rows == -1).any() and rows.max() <= 2
 
 
 def test_with_equal_seeds_runs_are_equal():

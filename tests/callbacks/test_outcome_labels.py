@@ -8,8 +8,8 @@ from gymnasium import spaces
 from sb3_budget.callbacks.outcome_labels import EXAMPLES, LEAST_RETURNS, OutcomeLabels, features
 
 
-def info(total, **more):
-    return {"sb3_budget": {"return": total}, **more}
+def info(total, reason="terminated", **more):
+    return {"sb3_budget": {"return": total, "reason": reason}, **more}
 
 
 def run(labels, slot_returns):
@@ -36,6 +36,15 @@ def test_the_best_return_stays_a_success_when_most_episodes_reach_it():
     labels.start(1)
     outcomes = run(labels, [0.0] + [1.0] * LEAST_RETURNS + [1.0, 0.0])
     assert [ended.outcomes for ended in outcomes[-2:]] == [[True], [False]]
+
+
+def test_an_episode_that_was_cut_short_is_no_success():
+    labels = OutcomeLabels(None)
+    labels.start(1)
+    run(labels, [-200.0] * LEAST_RETURNS)
+    for reason, expected in (("horizon", False), ("stopped", False), ("time_limit", True)):
+        ended = labels.add(np.zeros((1, 1), np.float32), np.array([True]), [info(-50.0, reason)])
+        assert ended.outcomes == [expected]
 
 
 def test_the_environment_knows_better_and_the_user_best():

@@ -50,7 +50,7 @@ def test_a_group_is_reported_once_with_the_sums_of_its_rewards(seed, group_size,
                 np.testing.assert_allclose(found.returns, [returns[key] for key in keys], atol=1e-12)
                 np.testing.assert_array_equal(found.lengths, [lengths[key] for key in keys])
     whole = [returns[key] for key in ended]
-    assert outcomes.n_returns == len(whole)
+    assert outcomes._moments.n == len(whole)
     if whole:
         assert outcomes.return_std == pytest.approx(np.std(whole))
 
@@ -62,7 +62,7 @@ def test_an_episode_that_was_not_seen_from_its_first_step_on_finishes_no_group()
     ends = np.array([[True, True], [True, True]])
     finished = outcomes.add(rows, np.array([[0, 0], [1, 1]]), np.array([[0, 2], [0, 0]]), ends)
     assert [(group.group, group.episode) for group in finished] == [(0, 1)]
-    assert outcomes.n_returns == 3
+    assert outcomes._moments.n == 3
 
 
 def test_a_slot_that_was_moved_on_in_the_middle_starts_counting_anew():
@@ -84,7 +84,7 @@ def test_groups_that_cannot_be_finished_are_forgotten():
 
 
 def group_of(*returns):
-    return FinishedGroup(0, 0, np.array(returns), np.ones(len(returns), int))
+    return FinishedGroup(0, 0, np.zeros(len(returns)), np.ones(len(returns), int), np.array(returns))
 
 
 def test_alike_by_equality_or_by_a_tolerance():
@@ -92,6 +92,26 @@ def test_alike_by_equality_or_by_a_tolerance():
     assert not alike(group_of(2.0, 2.0 + 1e-12), 0.0, 1.0)
     assert alike(group_of(2.0, 2.4), 0.05, 10.0)
     assert not alike(group_of(2.0, 2.6), 0.05, 10.0)
+
+
+def test_a_group_with_a_member_that_was_cut_short_is_not_alike():
+    assert not alike(group_of(2.0, np.nan), 1e9, 1.0)
+    assert np.isnan(outcome_statistics([group_of(2.0, np.nan)], 0.0, 1.0)).all()
+
+
+def test_raw_returns_are_kept_beside_those_of_the_training():
+    outcomes, one = GroupOutcomes(2, 2), np.zeros((1, 2), int)
+    ends, raw = np.array([[True, True]]), np.array([[7.0, np.nan]])
+    (finished,) = outcomes.add(np.array([[0.5, 0.25]]), one, one, ends, raw)
+    np.testing.assert_array_equal(finished.returns, [0.5, 0.25])
+    np.testing.assert_array_equal(finished.raw_returns, [7.0, np.nan])
+    assert outcomes.raw_return_std == 0.0 and outcomes.return_std == 0.125
+
+
+def test_an_episode_of_the_same_age_but_another_number_was_not_seen_whole():
+    outcomes = GroupOutcomes(1, 1)
+    outcomes.add(np.array([[5.0]]), np.array([[0]]), np.array([[0]]), np.array([[False]]))
+    assert outcomes.add(np.array([[1.0]]), np.array([[2]]), np.array([[1]]), np.array([[True]])) == []
 
 
 def test_statistics_by_hand():

@@ -19,9 +19,37 @@ def logistic(n, seed):
     return observations, chances, rng.random(n) < chances
 
 
+def show(predictor, observations):
+    """In two parts, as they come in training."""
+    predictor.observe(observations[: len(observations) // 3])
+    predictor.observe(observations[len(observations) // 3 :])
+    predictor.freeze()
+
+
+def test_scales_are_those_of_all_that_was_seen_and_whole_numbers_keep_theirs():
+    predictor, rng = SuccessPredictor(4, seed=0), np.random.default_rng(0)
+    seen = np.stack(
+        [rng.normal(5.0, 2.0, 300), np.eye(2)[rng.integers(0, 2, 300), 0], np.zeros(300), np.arange(300) % 8], axis=1
+    )
+    show(predictor, seen)
+    mean, scale = predictor._scale
+    np.testing.assert_allclose(mean, [seen[:, 0].mean(), 0.0, 0.0, 0.0], rtol=1e-5)
+    np.testing.assert_allclose(scale, [seen[:, 0].std(), 1.0, 1.0, 7.0], rtol=1e-5)
+
+
+def test_a_state_that_was_never_seen_is_no_certainty():
+    predictor = SuccessPredictor(9, seed=0)
+    seen = np.eye(9)[[0, 1, 2] * 100]
+    show(predictor, seen)
+    predictor.add(seen, np.tile([False, True, False], 100))
+    predictor.train(200)
+    assert ((predictor.predict(np.eye(9)[3:]) > 0.02) & (predictor.predict(np.eye(9)[3:]) < 0.98)).all()
+
+
 def test_on_a_logistic_problem_it_is_calibrated():
     predictor = SuccessPredictor(3, seed=0)
     observations, _, succeeded = logistic(8000, 0)
+    show(predictor, observations)
     predictor.add(observations, succeeded)
     predictor.train(1500)
     held_out, chances, _ = logistic(4000, 1)
@@ -36,6 +64,7 @@ def test_the_brier_score_is_of_predictions_made_before():
     predictor = SuccessPredictor(3, seed=0)
     assert np.isnan(predictor.brier_score)
     observations, _, succeeded = logistic(4000, 0)
+    show(predictor, observations)
     predictor.add(observations, succeeded)
     predictor.train(500)
     held_out, chances, outcomes = logistic(4000, 1)
@@ -60,6 +89,7 @@ def test_nothing_else_is_drawn_from_and_runs_repeat():
         predictor = SuccessPredictor(3, seed=3)
         assert (predictor.predict(np.zeros((2, 3))) == 0.5).all()
         observations, _, succeeded = logistic(100, 0)
+        show(predictor, observations)
         predictor.add(observations, succeeded)
         predictor.train(5)
         runs.append(predictor.predict(observations))
@@ -70,6 +100,7 @@ def test_nothing_else_is_drawn_from_and_runs_repeat():
 def test_it_goes_on_after_pickling():
     predictor = SuccessPredictor(3, seed=0)
     observations, _, succeeded = logistic(200, 0)
+    show(predictor, observations)
     predictor.add(observations, succeeded)
     predictor.train(3)
     copy = pickle.loads(pickle.dumps(predictor))
