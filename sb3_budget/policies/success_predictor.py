@@ -20,7 +20,8 @@ class SuccessPredictor:
     The chance that an episode which is at an observation succeeds, by logistic regression on what became of earlier ones.
 
     Observations are flat vectors. Before it predicts, :meth:`observe` shows it their scale, and :meth:`freeze` ends that.
-    Whole numbers, one-hot ones among them, are divided by the largest; others are standardised, and clipped far out.
+    They are standardised, and clipped far out: of a one-hot observation the rare ones count for more, and what has not
+    varied yet is no outlier when it does.
 
     :param n_features: Length of an observation.
     :param memory: Number of examples that are kept, the latest ones.
@@ -52,7 +53,6 @@ class SuccessPredictor:
         self._labels = np.zeros(memory, dtype=np.float32)
         self._next, self._size = 0, 0
         self._count, self._mean, self._squares = 0, np.zeros(n_features), np.zeros(n_features)
-        self._largest, self._whole = np.zeros(n_features), np.ones(n_features, dtype=bool)
         self._scale: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
         #: Mean squared difference of prediction and outcome of what was added last, before it was trained on (Brier).
         self.brier_score = np.nan
@@ -65,8 +65,6 @@ class SuccessPredictor:
         :param observations: Observations, shape (n, n_features), for their scale.
         """
         given = np.asarray(observations, dtype=np.float64)
-        self._largest = np.maximum(self._largest, np.abs(given).max(axis=0))
-        self._whole &= (given == np.round(given)).all(axis=0)
         total = self._count + len(given)
         shift = given.mean(axis=0) - self._mean
         self._squares += given.var(axis=0) * len(given) + shift**2 * self._count * len(given) / total
@@ -76,8 +74,7 @@ class SuccessPredictor:
     def freeze(self) -> None:
         """Keep the scale that was observed."""
         stds = usable_scale(np.sqrt(self._squares / max(1, self._count)))
-        mean = np.where(self._whole, 0.0, self._mean)
-        self._scale = mean.astype(np.float32), np.where(self._whole, np.maximum(self._largest, 1.0), stds).astype(np.float32)
+        self._scale = self._mean.astype(np.float32), stds.astype(np.float32)
 
     def add(self, observations: NDArray[Any], succeeded: NDArray[np.bool_]) -> None:
         """
