@@ -1,0 +1,265 @@
+"""Which pairs of state and action have the same outcome every time: statistics per key, in constant memory each."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Keys and labels of at most this many bytes are kept as they are; of longer ones a digest is.
+MOST_BYTES = 32
+
+
+class Verdict(IntEnum):
+    """What is known of a key. ``STOCHASTIC`` is for ever."""
+
+    UNKNOWN = 0
+    DETERMINISTIC = 1
+    STOCHASTIC = 2
+
+
+class Outcome(NamedTuple):
+    """
+    What followed a state and an action.
+
+    :param numbers: What must agree up to the tolerance: the reward, and the next state where it is not whole numbers,
+        shape (n,).
+    :param label: What must agree exactly: a digest of the whole numbers of the next state.
+    :param terminated: Whether the episode terminated. ``None`` if it was cut at this step, by a time limit or a stop, which
+        says nothing about the environment.
+    """
+
+    numbers: NDArray[np.float64]
+    label: bytes = b""
+    terminated: bool | None = None
+
+
+def digest(data: bytes) -> bytes:
+    """
+    :param data: Bytes of any length.
+    :return: The same if they are few, else 16 bytes that stand for them.
+    """
+    return data if len(data) <= MOST_BYTES else hashlib.blake2b(data, digest_size=16).digest()
+
+
+def chance_of_promotion(probability: float, min_count: int) -> float:
+    """
+    :param probability: How often a key has its most frequent outcome.
+    :param min_count: Equal outcomes that are asked for.
+    :return: The chance that the first ``min_count`` outcomes are all that one, so that a stochastic key is promoted.
+    """
+    return probability**min_count
+
+
+@dataclass(slots=True)
+class Evidence:
+    """
+    Outcomes of one key so far (Welford, 1962, https://doi.org/10.1080/00401706.1962.10490022).
+
+    :param mean: Mean of their numbers, shape (n,).
+    :param squares: Sum of squared differences from it, shape (n,).
+    :param label: Their label.
+    :param count: How many there were.
+    :param n_terminated: How many of them terminated the episode.
+    :param n_continued: How many did not; cut ones are neither.
+    """
+
+    mean: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    label: bytes
+    count: int = 1
+    n_terminated: int = 0
+    n_continued: int = 0
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Evidence:
+        """
+        :param outcome: One outcome.
+        :return: Evidence of it alone.
+        """
+        numbers, cut = outcome.numbers, outcome.terminated is None
+        ended = bool(outcome.terminated)
+        return cls(numbers.copy(), np.zeros_like(numbers), outcome.label, 1, int(ended), int(not ended and not cut))
+
+    def contradicts(self, other: Evidence, tolerance: float) -> bool:
+        """
+        :param other: Evidence of the same key.
+        :param tolerance: Largest difference of means that is noise.
+        :return: Whether both cannot be of one deterministic outcome.
+        """
+        if self.label != other.label or self.mean.shape != other.mean.shape:
+            return True
+        if (self.n_terminated or other.n_terminated) and (self.n_continued or other.n_continued):
+            return True
+        return bool((np.abs(other.mean - self.mean) > tolerance).any())
+
+    def add(self, other: Evidence) -> None:
+        """
+        Count what does not contradict (Chan et al., 1979).
+
+        :param other: Evidence of the same key; of a single outcome this is Welford's update.
+        """
+        total = self.count + other.count
+        apart = other.mean - self.mean
+        if apart.any():
+            self.mean = self.mean + apart * (other.count / total)
+            self.squares = self.squares + apart**2 * (self.count * other.count / total)
+        self.squares = self.squares + other.squares
+        self.count = total
+        self.n_terminated += other.n_terminated
+        self.n_continued += other.n_continued
+
+    @property
+    def variances(self) -> NDArray[np.float64]:
+        """Variance of each number, shape (n,)."""
+        return self.squares / self.count
+
+
+class DeterminismDetector:
+    """
+    Finds the keys whose outcome has no variance.
+
+    A key is promoted when it has had ``min_count`` outcomes and no number's variance exceeds ``epsilon``. One outcome that
+    contradicts, before or after, makes it stochastic for ever. Equal outcomes are evidence, not proof: see
+    :func:`chance_of_promotion`.
+
+    :param min_count: Outcomes that promotion takes, at least 1. With 1 there is no evidence, only de-duplication.
+    :param epsilon: Largest variance, in squared units of rewards and observations; not negative.
+    :param tolerance: An outcome whose numbers are further than this from their mean contradicts. By default the square root
+        of ``epsilon``.
+    :param max_candidates: Keys that are neither promoted nor stochastic are forgotten, the oldest first, beyond this many.
+        ``None`` keeps all.
+    :raises ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        min_count: int = 5,
+        epsilon: float = 1e-6,
+        tolerance: float | None = None,
+        max_candidates: int | None = None,
+    ):
+        if min_count < 1:
+            raise ValueError(f"min_count={min_count} must be at least 1 outcome")
+        if not 0.0 <= epsilon < math.inf:
+            raise ValueError(f"epsilon={epsilon} must be a variance: finite and not negative")
+        if tolerance is not None and not 0.0 <= tolerance < math.inf:
+            raise ValueError(f"tolerance={tolerance} must be finite and not negative")
+        if max_candidates is not None and max_candidates < 1:
+            raise ValueError(f"max_candidates={max_candidates} must be at least 1 key")
+        self.min_count, self.epsilon, self.max_candidates = min_count, epsilon, max_candidates
+        self.tolerance = math.sqrt(epsilon) if tolerance is None else tolerance
+        self.n_observed = 0
+        #: Outcomes of keys that had been seen before.
+        self.n_hits = 0
+        self._candidates: OrderedDict[Hashable, Evidence] = OrderedDict()
+        self._promoted: dict[Hashable, Evidence] = {}
+        self._stochastic: set[Hashable] = set()
+
+    def observe(self, key: Hashable, outcome: Outcome, trusted: bool = False) -> Verdict:
+        """
+        :param key: What stands for the state and the action.
+        :param outcome: What followed. One with a number that is not finite contradicts everything.
+        :param trusted: Whether it is known of the key that it is deterministic. It is then promoted at first sight.
+        :return: What is known of the key now.
+        """
+        self.n_observed += 1
+        if key in self._stochastic:
+            self.n_hits += 1
+            return Verdict.STOCHASTIC
+        known = self.evidence(key)
+        self.n_hits += known is not None
+        latest = Evidence.of(outcome)
+        if not np.isfinite(outcome.numbers).all():
+            return self._condemn(key)
+        return self._settle(key, known, latest, trusted)
+
+    def verdict(self, key: Hashable) -> Verdict:
+        """
+        :param key: Any key.
+        :return: What is known of it.
+        """
+        if key in self._stochastic:
+            return Verdict.STOCHASTIC
+        return Verdict.DETERMINISTIC if key in self._promoted else Verdict.UNKNOWN
+
+    def evidence(self, key: Hashable) -> Evidence | None:
+        """
+        :param key: Any key.
+        :return: Its outcomes so far, unless it is stochastic or there were none.
+        """
+        return self._promoted.get(key) or self._candidates.get(key)
+
+    def merge(self, other: DeterminismDetector) -> None:
+        """
+        Learn all that another detector knows, as if it had seen the same outcomes. A key whose means lie further apart than
+        the tolerance is stochastic.
+
+        :param other: A detector of the same environment with the same way to make keys.
+        """
+        self.n_observed += other.n_observed
+        self.n_hits += other.n_hits
+        for key in other._stochastic:
+            self.n_hits += self._knows(key)
+            self._condemn(key)
+        for key, evidence in [*other._promoted.items(), *other._candidates.items()]:
+            self.n_hits += self._knows(key)
+            if key not in self._stochastic:
+                copied = Evidence(evidence.mean, evidence.squares, evidence.label, evidence.count)
+                copied.n_terminated, copied.n_continued = evidence.n_terminated, evidence.n_continued
+                self._settle(key, self.evidence(key), copied, key in other._promoted)
+
+    def _settle(self, key: Hashable, known: Evidence | None, latest: Evidence, trusted: bool) -> Verdict:
+        """Add evidence to what was known, and file the key where it belongs now."""
+        if known is None:
+            known = latest
+        elif known.contradicts(latest, self.tolerance):
+            return self._condemn(key)
+        else:
+            known.add(latest)
+        enough = trusted or known.count >= self.min_count or key in self._promoted
+        if enough and not (known.squares > self.epsilon * known.count).any():
+            self._candidates.pop(key, None)
+            self._promoted[key] = known
+            return Verdict.DETERMINISTIC
+        self._promoted.pop(key, None)
+        self._candidates[key] = known
+        if self.max_candidates is not None and len(self._candidates) > self.max_candidates:
+            self._candidates.popitem(last=False)
+        return Verdict.UNKNOWN
+
+    def _condemn(self, key: Hashable) -> Verdict:
+        self._candidates.pop(key, None)
+        self._promoted.pop(key, None)
+        self._stochastic.add(key)
+        return Verdict.STOCHASTIC
+
+    def _knows(self, key: Hashable) -> bool:
+        return key in self._stochastic or key in self._promoted or key in self._candidates
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the outcomes whose key had been seen before; 0 without an outcome."""
+        return self.n_hits / max(1, self.n_observed)
+
+    @property
+    def n_candidates(self) -> int:
+        """Number of keys that are neither promoted nor stochastic."""
+        return len(self._candidates)
+
+    @property
+    def n_promoted(self) -> int:
+        """Number of keys that are deterministic as far as is known."""
+        return len(self._promoted)
+
+    @property
+    def n_stochastic(self) -> int:
+        """Number of keys that were contradicted."""
+        return len(self._stochastic)
