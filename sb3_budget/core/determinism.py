@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ def digest(data: bytes) -> bytes:
     :param data: Bytes of any length.
     :return: The same if they are few, else 16 bytes that stand for them.
     """
-    return data if len(data) <= MOST_BYTES else hashlib.blake2b(data, digest_size=16).digest()
+    return data if len(data) <= MOST_BYTES else hashlib.sha256(data, usedforsecurity=False).digest()[:16]
 
 
 def chance_of_promotion(probability: float, min_count: int) -> float:
@@ -63,20 +63,22 @@ class Evidence:
     """
     Outcomes of one key so far (Welford, 1962, https://doi.org/10.1080/00401706.1962.10490022).
 
-    :param mean: Mean of their numbers, shape (n,).
-    :param squares: Sum of squared differences from it, shape (n,).
-    :param label: Their label.
+    As long as all are equal to the bit there is nothing to compute but their count.
+
+    :param first: Numbers of the first outcome, as bytes of ``float64``.
+    :param label: Label of all of them.
     :param count: How many there were.
     :param n_terminated: How many of them terminated the episode.
     :param n_continued: How many did not; cut ones are neither.
+    :param moments: Mean of the numbers, and sum of squared differences from it, once they have differed; each of shape (n,).
     """
 
-    mean: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    first: bytes
     label: bytes
     count: int = 1
     n_terminated: int = 0
     n_continued: int = 0
+    moments: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     @classmethod
     def of(cls, outcome: Outcome) -> Evidence:
@@ -84,9 +86,8 @@ class Evidence:
         :param outcome: One outcome.
         :return: Evidence of it alone.
         """
-        numbers, cut = outcome.numbers, outcome.terminated is None
-        ended = bool(outcome.terminated)
-        return cls(numbers.copy(), np.zeros_like(numbers), outcome.label, 1, int(ended), int(not ended and not cut))
+        terminated = outcome.terminated
+        return cls(outcome.numbers.tobytes(), outcome.label, 1, int(terminated is True), int(terminated is False))
 
     def contradicts(self, other: Evidence, tolerance: float) -> bool:
         """
@@ -94,11 +95,12 @@ class Evidence:
         :param tolerance: Largest difference of means that is noise.
         :return: Whether both cannot be of one deterministic outcome.
         """
-        if self.label != other.label or self.mean.shape != other.mean.shape:
+        if self.label != other.label or len(self.first) != len(other.first):
             return True
         if (self.n_terminated or other.n_terminated) and (self.n_continued or other.n_continued):
             return True
-        return bool((np.abs(other.mean - self.mean) > tolerance).any())
+        # Negated, so that NaN contradicts; evidence itself is finite.
+        return not self._repeats(other) and not bool((np.abs(other.mean - self.mean) <= tolerance).all())
 
     def add(self, other: Evidence) -> None:
         """
@@ -106,15 +108,27 @@ class Evidence:
 
         :param other: Evidence of the same key; of a single outcome this is Welford's update.
         """
-        total = self.count + other.count
-        apart = other.mean - self.mean
-        if apart.any():
-            self.mean = self.mean + apart * (other.count / total)
-            self.squares = self.squares + apart**2 * (self.count * other.count / total)
-        self.squares = self.squares + other.squares
-        self.count = total
+        if not self._repeats(other):
+            total = self.count + other.count
+            apart = other.mean - self.mean
+            squares = self.squares + other.squares + apart**2 * (self.count * other.count / total)
+            self.moments = self.mean + apart * (other.count / total), squares
+        self.count += other.count
         self.n_terminated += other.n_terminated
         self.n_continued += other.n_continued
+
+    def _repeats(self, other: Evidence) -> bool:
+        return self.moments is None and other.moments is None and self.first == other.first
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean of the numbers, shape (n,)."""
+        return np.frombuffer(self.first) if self.moments is None else self.moments[0]
+
+    @property
+    def squares(self) -> NDArray[np.float64]:
+        """Sum of squared differences from the mean, shape (n,)."""
+        return np.zeros(len(self.first) // 8) if self.moments is None else self.moments[1]
 
     @property
     def variances(self) -> NDArray[np.float64]:
@@ -175,9 +189,10 @@ class DeterminismDetector:
             self.n_hits += 1
             return Verdict.STOCHASTIC
         known = self.evidence(key)
-        self.n_hits += known is not None
         latest = Evidence.of(outcome)
-        if not np.isfinite(outcome.numbers).all():
+        if known is not None:
+            self.n_hits += 1
+        elif not np.isfinite(outcome.numbers).all():
             return self._condemn(key)
         return self._settle(key, known, latest, trusted)
 
@@ -212,9 +227,7 @@ class DeterminismDetector:
         for key, evidence in [*other._promoted.items(), *other._candidates.items()]:
             self.n_hits += self._knows(key)
             if key not in self._stochastic:
-                copied = Evidence(evidence.mean, evidence.squares, evidence.label, evidence.count)
-                copied.n_terminated, copied.n_continued = evidence.n_terminated, evidence.n_continued
-                self._settle(key, self.evidence(key), copied, key in other._promoted)
+                self._settle(key, self.evidence(key), replace(evidence), key in other._promoted)
 
     def _settle(self, key: Hashable, known: Evidence | None, latest: Evidence, trusted: bool) -> Verdict:
         """Add evidence to what was known, and file the key where it belongs now."""
@@ -224,16 +237,20 @@ class DeterminismDetector:
             return self._condemn(key)
         else:
             known.add(latest)
-        enough = trusted or known.count >= self.min_count or key in self._promoted
-        if enough and not (known.squares > self.epsilon * known.count).any():
-            self._candidates.pop(key, None)
-            self._promoted[key] = known
+        promoted = key in self._promoted
+        if (promoted or trusted or known.count >= self.min_count) and self._is_narrow(known):
+            if not promoted:
+                self._candidates.pop(key, None)
+                self._promoted[key] = known
             return Verdict.DETERMINISTIC
         self._promoted.pop(key, None)
         self._candidates[key] = known
         if self.max_candidates is not None and len(self._candidates) > self.max_candidates:
             self._candidates.popitem(last=False)
         return Verdict.UNKNOWN
+
+    def _is_narrow(self, known: Evidence) -> bool:
+        return known.moments is None or bool((known.variances <= self.epsilon).all())
 
     def _condemn(self, key: Hashable) -> Verdict:
         self._candidates.pop(key, None)

@@ -128,7 +128,9 @@ class TransitionPool:
         :raises ValueError: if the fields differ.
         """
         if self.fields != other.fields:
-            raise ValueError(f"A pool with the fields {list(self.fields)} cannot take over {list(other.fields)}, or types differ")
+            raise ValueError(
+                f"A pool with the fields {list(self.fields)} cannot take over {list(other.fields)}, or types differ"
+            )
         for row, (key, transition) in enumerate(other.items()):
             step, version = int(other._steps[row]), int(other._versions[row])
             if key in self._rows:
