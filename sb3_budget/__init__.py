@@ -9,6 +9,11 @@ from sb3_budget.algorithms.grpo import GRPO
 from sb3_budget.buffers.finished_group_buffer import FinishedGroupDictRolloutBuffer, FinishedGroupRolloutBuffer
 from sb3_budget.buffers.group_rollout_buffer import GroupDictRolloutBuffer, GroupRolloutBuffer
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
+from sb3_budget.buffers.zero_variance_replay_buffer import (
+    ZeroVarianceDictReplayBuffer,
+    ZeroVarianceNStepReplayBuffer,
+    ZeroVarianceReplayBuffer,
+)
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
 from sb3_budget.callbacks.budget_allocator_callback import BudgetAllocatorCallback
@@ -17,6 +22,7 @@ from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.callbacks.stability_callback import StabilityCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
+from sb3_budget.callbacks.zero_variance_callback import ZeroVarianceCallback
 from sb3_budget.core.anchors import Anchors
 from sb3_budget.core.cells import ExactCells, KMeansCells, ProjectedCells, QuantisedCells
 from sb3_budget.core.convergence_gate import ConvergenceGate
@@ -117,4 +123,8 @@ __all__ = [
     "StateWrapper",
     "ThreadVecEnv",
     "ValueGate",
+    "ZeroVarianceCallback",
+    "ZeroVarianceDictReplayBuffer",
+    "ZeroVarianceNStepReplayBuffer",
+    "ZeroVarianceReplayBuffer",
 ]

@@ -15,6 +15,7 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples, Repla
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_budget.buffers.replay_rows import Samples, entries, field, join, part_of
 from sb3_budget.core.cells import Cells
 from sb3_budget.core.determinism import DeterminismDetector, Verdict
 from sb3_budget.core.transition_keys import TransitionKeys, outcomes
@@ -26,8 +27,6 @@ TRIAL = 5_000
 LEAST_HIT_RATE = 0.01
 #: Largest default capacity of the pool.
 MOST_POOLED = 50_000
-
-Samples = ReplayBufferSamples | DictReplayBufferSamples
 
 
 class ReplayPoolStatistics(NamedTuple):
@@ -141,7 +140,7 @@ class ZeroVarianceBufferMixin:
         if not self.enabled:
             return
         if self._keys.cells is not None and self.n_added <= self.start_after:
-            self._keys.observe(_entries(self.observations, row), self.actions[row])
+            self._keys.observe(entries(self.observations, row), self.actions[row])
             return
         self._keys.freeze()
         self._watch(row, [info.get("TimeLimit.truncated", False) for info in infos])
@@ -150,12 +149,14 @@ class ZeroVarianceBufferMixin:
 
     def _watch(self, row: int, cut: list[bool]) -> None:
         """Count the outcomes of a row of the ring. What was cut counts, but cannot be pooled: its end is not known."""
-        states, actions = _entries(self.observations, row), self.actions[row]
+        states, actions = entries(self.observations, row), self.actions[row]
         terminated = [None if was_cut else bool(done) for was_cut, done in zip(cut, self.dones[row], strict=True)]
-        found = outcomes(_entries(self.next_observations, row), self.rewards[row], terminated)
+        found = outcomes(entries(self.next_observations, row), self.rewards[row], terminated)
         trusted = [False] * self.n_envs
         if self.whitelist is not None:
-            trusted = list(self.whitelist(states[""] if list(states) == [""] else states, actions))
+            trusted = list(self.whitelist(states.get("", states), actions))
+            if len(trusted) != self.n_envs:
+                raise ValueError(f"whitelist must return one mark for each of {self.n_envs} slots, got {len(trusted)}")
         for slot, key in enumerate(self._keys.keys(states, actions)):
             verdict = self.detector.observe(key, found[slot], bool(trusted[slot]))
             if verdict != Verdict.DETERMINISTIC:
@@ -187,7 +188,7 @@ class ZeroVarianceBufferMixin:
         if not n_pooled:
             return super().sample(batch_size, env=env)  # type: ignore[misc]  # the parent is a replay buffer
         stock = super().sample(batch_size - n_pooled, env=env)  # type: ignore[misc]  # the parent is a replay buffer
-        return _join(stock, self.sample_pool(n_pooled, env))
+        return join(stock, self.sample_pool(n_pooled, env))
 
     def sample_pool(self, n: int, env: VecNormalize | None = None) -> Samples:
         """
@@ -198,12 +199,17 @@ class ZeroVarianceBufferMixin:
         """
         if not len(self.pool):
             raise ValueError("The pool is empty: nothing has had the same outcome often enough")
-        return self._pool_samples(self._pool_rng.integers(len(self.pool), size=n), env)
+        return self.read_pool(self._pool_rng.integers(len(self.pool), size=n), env)
 
-    def _pool_samples(self, rows: NDArray[np.int64], env: VecNormalize | None) -> Samples:
+    def read_pool(self, rows: NDArray[np.int64], env: VecNormalize | None = None) -> Samples:
+        """
+        :param rows: Rows of the pool, shape (n,).
+        :param env: What normalises observations and rewards, as in SB3.
+        :return: Their transitions.
+        """
         taken = self.pool.take(rows)
         states, next_states = (
-            self._normalize_obs(_part(taken, name), env)  # type: ignore[attr-defined]  # the parent is a replay buffer
+            self._normalize_obs(part_of(taken, name), env)  # type: ignore[attr-defined]  # the parent is a replay buffer
             for name in ("observations", "next_observations")
         )
         rewards = self._normalize_reward(taken["rewards"].reshape(-1, 1), env)  # type: ignore[attr-defined]  # as above
@@ -277,7 +283,7 @@ class ZeroVarianceBufferMixin:
         parts = {"observations": self.observations, "next_observations": self.next_observations}
         columns = {"actions": self.actions, "rewards": self.rewards, "dones": self.dones}
         for name, part in parts.items():
-            columns |= {_field(name, entry): array for entry, array in _entries(part).items()}
+            columns |= {field(name, entry): array for entry, array in entries(part).items()}
         return columns
 
 
@@ -342,31 +348,3 @@ def _seed_of_the_run() -> list[int]:
     """
     _, words, place, *_ = np.random.get_state(legacy=True)  # noqa: NPY002  # read, not drawn from
     return [*map(int, words), int(place)]
-
-
-def _entries(observations: Any, row: Any = slice(None)) -> dict[str, NDArray[Any]]:
-    if isinstance(observations, dict):
-        return {name: entry[row] for name, entry in observations.items()}
-    return {"": observations[row]}
-
-
-def _field(part: str, entry: str) -> str:
-    return f"{part}.{entry}" if entry else part
-
-
-def _part(taken: dict[str, NDArray[Any]], part: str) -> Any:
-    """Observations as SB3 has them, from the columns of the pool."""
-    if part in taken:
-        return taken[part]
-    return {name.removeprefix(f"{part}."): column for name, column in taken.items() if name.startswith(f"{part}.")}
-
-
-def _join(first: Samples, second: Samples) -> Samples:
-    """Rows of the first, then of the second."""
-
-    def joined(a: Any, b: Any) -> Any:
-        if isinstance(a, dict):
-            return {name: joined(a[name], b[name]) for name in a}
-        return None if a is None else th.cat([a, b])
-
-    return type(first)(*map(joined, first, second))
