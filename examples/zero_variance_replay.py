@@ -14,7 +14,7 @@ def main(
 ) -> DQN:
     model = DQN(
         "MlpPolicy",
-        make_vec_env(lambda: gym.make("FrozenLake-v1", is_slippery=slippery), n_envs=4, seed=seed),
+        make_vec_env(lambda: gym.make("FrozenLake-v1", is_slippery=slippery), n_envs=4, seed=0),
         learning_rate=1e-3,
         buffer_size=20_000,
         learning_starts=500,
@@ -23,7 +23,7 @@ def main(
         exploration_fraction=0.5,
         replay_buffer_class=ZeroVarianceReplayBuffer,
         replay_buffer_kwargs={"mix_ratio": mix_ratio},
-        seed=seed,
+        seed=0,
         verbose=verbose,
     )
     return model.learn(total_timesteps, callback=ZeroVarianceCallback())
