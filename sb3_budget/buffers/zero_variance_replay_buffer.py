@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +15,11 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples, Repla
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_budget.buffers.pooled_paths import PooledPaths
 from sb3_budget.buffers.replay_rows import Samples, entries, field, join, part_of
 from sb3_budget.core.cells import Cells
 from sb3_budget.core.determinism import DeterminismDetector, Verdict
+from sb3_budget.core.transition_graph import successors
 from sb3_budget.core.transition_keys import TransitionKeys, outcomes
 from sb3_budget.core.transition_pool import Eviction, TransitionPool
 
@@ -116,12 +118,14 @@ class ZeroVarianceBufferMixin:
         fields = {name: (column.shape[2:], column.dtype) for name, column in self._columns().items()}
         most = max(1, min(buffer_size // 10, MOST_POOLED)) if capacity is None else capacity
         self.pool = TransitionPool(most, fields, Eviction(eviction))
-        self._keys = TransitionKeys(cells, continuous_actions=isinstance(action_space, spaces.Box))
+        self.transition_keys = TransitionKeys(cells, continuous_actions=isinstance(action_space, spaces.Box))
         self._pool_rng = np.random.default_rng(_seed_of_the_run() if seed is None else seed)
         #: Whether transitions are still counted and the pool is used.
         self.enabled = True
         self.n_added = self.n_batches = self._n_purged_at = 0
         self._latest_share = 0.0
+        #: Paths that pooled rows follow, found by a callback. One contradiction drops them.
+        self.paths: PooledPaths | None = None
 
     # ------------------------------------------------------------------ in
 
@@ -139,10 +143,10 @@ class ZeroVarianceBufferMixin:
         self.n_added += self.n_envs
         if not self.enabled:
             return
-        if self._keys.cells is not None and self.n_added <= self.start_after:
-            self._keys.observe(entries(self.observations, row), self.actions[row])
+        if self.transition_keys.cells is not None and self.n_added <= self.start_after:
+            self.transition_keys.observe(entries(self.observations, row), self.actions[row])
             return
-        self._keys.freeze()
+        self.transition_keys.freeze()
         self._watch(row, [info.get("TimeLimit.truncated", False) for info in infos])
         if self.detector.n_observed >= TRIAL > self.detector.n_observed - self.n_envs:
             self._end_trial()
@@ -157,15 +161,21 @@ class ZeroVarianceBufferMixin:
             trusted = list(self.whitelist(states.get("", states), actions))
             if len(trusted) != self.n_envs:
                 raise ValueError(f"whitelist must return one mark for each of {self.n_envs} slots, got {len(trusted)}")
-        for slot, key in enumerate(self._keys.keys(states, actions)):
+        for slot, key in enumerate(self.transition_keys.keys(states, actions)):
             verdict = self.detector.observe(key, found[slot], bool(trusted[slot]))
             if verdict != Verdict.DETERMINISTIC:
-                self.pool.discard(key)
+                self._drop(key)
             elif key in self.pool:
                 self.pool.renew(key, self.n_added, self.n_batches)
             elif not cut[slot]:
                 transition = {name: column[row, slot] for name, column in self._columns().items()}
                 self.pool.put(key, transition, self.n_added, self.n_batches)
+
+    def _drop(self, key: Hashable) -> None:
+        """Nor may a path lead through it."""
+        if key in self.pool:
+            self.pool.discard(key)
+            self.paths = None
 
     def _end_trial(self) -> None:
         if self.detector.hit_rate < LEAST_HIT_RATE:
@@ -188,7 +198,10 @@ class ZeroVarianceBufferMixin:
         if not n_pooled:
             return super().sample(batch_size, env=env)  # type: ignore[misc]  # the parent is a replay buffer
         stock = super().sample(batch_size - n_pooled, env=env)  # type: ignore[misc]  # the parent is a replay buffer
-        return join(stock, self.sample_pool(n_pooled, env))
+        pooled = self.sample_pool(n_pooled, env)
+        if self.paths is not None and stock.discounts is None:
+            stock = stock._replace(discounts=th.full_like(stock.rewards, self.paths.gamma))
+        return join(stock, pooled)
 
     def sample_pool(self, n: int, env: VecNormalize | None = None) -> Samples:
         """
@@ -199,7 +212,21 @@ class ZeroVarianceBufferMixin:
         """
         if not len(self.pool):
             raise ValueError("The pool is empty: nothing has had the same outcome often enough")
-        return self.read_pool(self._pool_rng.integers(len(self.pool), size=n), env)
+        rows = self._pool_rng.integers(len(self.pool), size=n)
+        samples = self.read_pool(rows, env)
+        return samples if self.paths is None else self._along_paths(samples, rows, self.paths, env)
+
+    def _along_paths(self, samples: Samples, rows: NDArray[np.int64], paths: PooledPaths, env: VecNormalize | None) -> Samples:
+        """Go on to the end of the path of each row. One that has none yet stays a single step."""
+        rewards, discounts, last = paths.of(self.pool, rows)
+        ends = self.read_pool(last, env)
+        single = np.isnan(rewards)
+        return samples._replace(
+            next_observations=ends.next_observations,  # type: ignore[arg-type]  # of the same kind
+            dones=ends.dones,
+            rewards=th.where(self._tensor(single), samples.rewards, self._tensor(rewards)),
+            discounts=self._tensor(discounts),
+        )
 
     def read_pool(self, rows: NDArray[np.int64], env: VecNormalize | None = None) -> Samples:
         """
@@ -251,6 +278,20 @@ class ZeroVarianceBufferMixin:
         known = self.detector
         return ReplayPoolStatistics(len(self.pool), known.hit_rate, known.n_promoted, known.n_stochastic, self._latest_share)
 
+    def graph(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """
+        :return: A number for the state in which each pooled transition begins, shape (n,); and for the state it leads to, -1
+            where no pooled transition begins or the episode terminates, shape (n,).
+        """
+        states: dict[str, list[Hashable]] = {"observations": [], "next_observations": []}
+        for rows in np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // 1_024):
+            taken = self.pool.take(rows)
+            for part, keys in states.items():
+                keys += self.transition_keys.states(entries(part_of(taken, part)))
+        sources, targets = successors(*states.values())
+        ended = self.pool.take(np.arange(len(self.pool)), ["dones"])["dones"] > 0
+        return sources, np.where(ended, -1, targets)
+
     def export(self) -> Iterator[dict[str, NDArray[Any]]]:
         """
         :return: A copy of each pooled transition by name of its columns, not normalised: data for a model of the environment.
@@ -267,10 +308,11 @@ class ZeroVarianceBufferMixin:
         self.detector.merge(other.detector)
         self.pool.merge(other.pool)
         self.pool.keep(lambda key: self.detector.verdict(key) == Verdict.DETERMINISTIC)
+        self.paths = None
 
     def forget(self) -> None:
         """Empty the pool and all counts, as when the environment changed."""
-        known, kept = self.detector, self.pool
+        known, kept, self.paths = self.detector, self.pool, None
         self.detector = DeterminismDetector(known.min_count, known.epsilon, known.tolerance, known.max_candidates)
         self.pool = TransitionPool(kept.capacity if self.enabled else 1, kept.fields, kept.eviction)
 

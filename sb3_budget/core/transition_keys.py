@@ -48,13 +48,25 @@ class TransitionKeys:
         """
         if self.cells is None:
             return list(_digests([*_sorted(observations), actions]))
-        states = self.cells.keys(self._rows(observations, actions))
-        short = [digest(state) if isinstance(state, bytes) else state for state in states]
-        return short if self.continuous_actions else list(zip(short, _digests([actions]), strict=True))
-
-    def _rows(self, observations: Entries, actions: NDArray[Any]) -> NDArray[Any]:
-        parts = _sorted(observations)
         if self.continuous_actions:
+            return _short(self.cells.keys(self._rows(observations, actions)))
+        return list(zip(self.states(observations), _digests([actions]), strict=True))
+
+    def states(self, observations: Entries) -> list[Hashable]:
+        """
+        :param observations: States, shapes (n, ...).
+        :return: Key of each, without an action.
+        :raises ValueError: if cells see the action.
+        """
+        if self.cells is None:
+            return list(_digests(_sorted(observations)))
+        if self.continuous_actions:
+            raise ValueError("Cells that see the action, too, do not tell states apart")
+        return _short(self.cells.keys(self._rows(observations, None)))
+
+    def _rows(self, observations: Entries, actions: NDArray[Any] | None) -> NDArray[Any]:
+        parts = _sorted(observations)
+        if self.continuous_actions and actions is not None:
             parts.append(actions)
         if len(parts) == 1:
             return parts[0]
@@ -73,6 +85,10 @@ def outcomes(next_observations: Entries, rewards: NDArray[np.float32], terminate
     numbers = np.concatenate([_flat(part) for part in (rewards, *parts) if part.dtype.kind not in "biu"], axis=1)
     labels = _digests(whole) if whole else [b""] * len(rewards)
     return [Outcome(*one) for one in zip(numbers, labels, terminated, strict=True)]
+
+
+def _short(keys: list[Hashable]) -> list[Hashable]:
+    return [digest(key) if isinstance(key, bytes) else key for key in keys]
 
 
 def _sorted(entries: Entries) -> list[NDArray[Any]]:

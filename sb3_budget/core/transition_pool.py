@@ -167,16 +167,17 @@ class TransitionPool:
         """
         return np.array([self._rows.get(key, -1) for key in keys], dtype=np.int64)
 
-    def take(self, rows: ArrayLike) -> dict[str, NDArray[Any]]:
+    def take(self, rows: ArrayLike, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
         """
         :param rows: Rows in use, shape (n,).
+        :param names: Which columns. By default all.
         :return: A copy of each column, shape (n, ...).
         :raises IndexError: if a row is not in use.
         """
         chosen = np.asarray(rows, dtype=np.int64)
         if chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self):
             raise IndexError(f"Rows {chosen.min()} to {chosen.max()} are not all among the {len(self)} in use")
-        return {name: column[chosen] for name, column in self._columns.items()}
+        return {name: self._columns[name][chosen] for name in (self.fields if names is None else names)}
 
     def ages(self, step: int) -> NDArray[np.int64]:
         """
