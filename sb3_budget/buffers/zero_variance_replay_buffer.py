@@ -138,12 +138,12 @@ class ZeroVarianceBufferMixin:
         done: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
-        row = self.pos
+        row, n_before = self.pos, self.n_added
         super().add(obs, next_obs, action, reward, done, infos)  # type: ignore[misc]  # the parent is a replay buffer
         self.n_added += self.n_envs
         if not self.enabled:
             return
-        if self.transition_keys.cells is not None and self.n_added <= self.start_after:
+        if self.transition_keys.cells is not None and n_before < self.start_after:
             self.transition_keys.observe(entries(self.observations, row), self.actions[row])
             return
         self.transition_keys.freeze()

@@ -49,15 +49,6 @@ def digest(data: bytes) -> bytes:
     return data if len(data) <= MOST_BYTES else hashlib.sha256(data, usedforsecurity=False).digest()[:16]
 
 
-def chance_of_promotion(probability: float, min_count: int) -> float:
-    """
-    :param probability: How often a key has its most frequent outcome.
-    :param min_count: Equal outcomes that are asked for.
-    :return: The chance that the first ``min_count`` outcomes are all that one, so that a stochastic key is promoted.
-    """
-    return probability**min_count
-
-
 @dataclass(slots=True)
 class Evidence:
     """
@@ -141,8 +132,8 @@ class DeterminismDetector:
     Finds the keys whose outcome has no variance.
 
     A key is promoted when it has had ``min_count`` outcomes and no number's variance exceeds ``epsilon``. One outcome that
-    contradicts, before or after, makes it stochastic for ever. Equal outcomes are evidence, not proof: see
-    :func:`chance_of_promotion`.
+    contradicts, before or after, makes it stochastic for ever. Equal outcomes are evidence, not proof: one with probability
+    ``p`` comes ``n`` times in a row with probability ``p ** n``.
 
     :param min_count: Outcomes that promotion takes, at least 1. With 1 there is no evidence, only de-duplication.
     :param epsilon: Largest variance, in squared units of rewards and observations; not negative.

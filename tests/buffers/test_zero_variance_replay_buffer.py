@@ -255,6 +255,13 @@ def test_cells_make_neighbours_one_pair_once_their_statistics_are_frozen():
     assert state == pytest.approx(-0.05)
 
 
+def test_cells_have_statistics_of_one_step_at_least():
+    buffer = make(cells=QuantisedCells(), start_after=1, n_envs=4, size=80)
+    for _ in range(3):
+        put(buffer, [1, 2, 3, 4], [0, 0, 0, 0])
+    assert buffer.detector.n_observed == 8 and len(buffer.pool) == 4
+
+
 def test_a_buffer_in_which_nothing_repeats_switches_itself_off_once(monkeypatch):
     monkeypatch.setattr(module, "TRIAL", 100)
     buffer = make(size=400, n_envs=2)
@@ -352,7 +359,7 @@ def test_rows_of_n_steps_are_joined_with_pooled_ones_of_one_step():
     assert (batch.next_observations[4:] - batch.observations[4:] == 1).all()
 
 
-#: State, action, whether the outcome is another one, whether the episode is cut.
+#: State, action (8 pairs, so that a buffer of as many rows forgets no evidence), whether the outcome is another one, whether the episode is cut.
 STEPS = st.tuples(st.integers(0, 3), st.integers(0, 1), st.sampled_from([0, 0, 0, 0, 1]), st.booleans())
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["add"] * 4 + ["sample", "pickle"]), st.lists(STEPS, min_size=2, max_size=2)), max_size=50
@@ -360,7 +367,7 @@ OPERATIONS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(OPERATIONS, st.sampled_from(["fifo", "lru", "priority"]), st.sampled_from([OBS, DICT]), st.integers(2, 12))
+@given(OPERATIONS, st.sampled_from(["fifo", "lru", "priority"]), st.sampled_from([OBS, DICT]), st.integers(8, 20))
 def test_every_sampled_row_is_one_transition_that_was_added(operations, eviction, space, size):
     buffer = make(size, space, n_envs=2, capacity=3, eviction=eviction, mix_ratio=0.5, max_age=30)
     added, contradicted, outcome_of = set(), set(), {}
@@ -515,6 +522,7 @@ def test_a_resumed_run_goes_on_as_the_one_that_was_saved(tmp_path):
         ({"max_age": 0}, "max_age=0"),
         ({"start_after": -1}, "start_after=-1"),
         ({"start_after": 0, "cells": QuantisedCells()}, "start_after=0"),
+        ({"mix_ratio": float("nan")}, "mix_ratio=nan"),
         ({"eviction": "random"}, "eviction='random'"),
         ({"optimize_memory_usage": True}, "optimize_memory_usage"),
         ({"n_steps": 3}, "ZeroVarianceNStepReplayBuffer"),
@@ -525,6 +533,11 @@ def test_a_resumed_run_goes_on_as_the_one_that_was_saved(tmp_path):
 def test_wrong_arguments_are_refused_with_the_fix(kwargs, match):
     with pytest.raises(ValueError, match=match):
         make(**kwargs)
+
+
+def test_a_whitelist_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="2 slots, got 1"):
+        put(make(n_envs=2, whitelist=lambda observations, actions: [True]), [1, 2], [0, 0])
 
 
 def test_her_is_refused():
