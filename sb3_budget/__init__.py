@@ -9,6 +9,11 @@ from sb3_budget.algorithms.grpo import GRPO
 from sb3_budget.buffers.finished_group_buffer import FinishedGroupDictRolloutBuffer, FinishedGroupRolloutBuffer
 from sb3_budget.buffers.group_rollout_buffer import GroupDictRolloutBuffer, GroupRolloutBuffer
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
+from sb3_budget.buffers.zero_variance_replay_buffer import (
+    ZeroVarianceDictReplayBuffer,
+    ZeroVarianceNStepReplayBuffer,
+    ZeroVarianceReplayBuffer,
+)
 from sb3_budget.callbacks.adaptive_horizon_callback import AdaptiveHorizonCallback
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
@@ -19,6 +24,7 @@ from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCall
 from sb3_budget.callbacks.stability_callback import StabilityCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
 from sb3_budget.callbacks.value_audit_callback import ValueAuditCallback
+from sb3_budget.callbacks.zero_variance_callback import ZeroVarianceCallback
 from sb3_budget.core.anchors import Anchors
 from sb3_budget.core.cells import ExactCells, KMeansCells, ProjectedCells, QuantisedCells
 from sb3_budget.core.convergence_gate import ConvergenceGate
@@ -123,4 +129,8 @@ __all__ = [
     "ThreadVecEnv",
     "ValueAuditCallback",
     "ValueGate",
+    "ZeroVarianceCallback",
+    "ZeroVarianceDictReplayBuffer",
+    "ZeroVarianceNStepReplayBuffer",
+    "ZeroVarianceReplayBuffer",
 ]

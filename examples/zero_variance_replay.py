@@ -1,0 +1,37 @@
+"""DQN on a frozen lake whose ice does not slip: a quarter of each batch comes from what always has the same outcome."""
+
+import argparse
+
+import gymnasium as gym
+from stable_baselines3 import DQN
+from stable_baselines3.common.env_util import make_vec_env
+
+from sb3_budget import ZeroVarianceCallback, ZeroVarianceReplayBuffer
+
+
+def main(
+    total_timesteps: int = 20_000, slippery: bool = False, mix_ratio: float = 0.25, seed: int = 0, verbose: int = 1
+) -> DQN:
+    model = DQN(
+        "MlpPolicy",
+        make_vec_env(lambda: gym.make("FrozenLake-v1", is_slippery=slippery), n_envs=4, seed=0),
+        learning_rate=1e-3,
+        buffer_size=20_000,
+        learning_starts=500,
+        batch_size=64,
+        target_update_interval=500,
+        exploration_fraction=0.5,
+        replay_buffer_class=ZeroVarianceReplayBuffer,
+        replay_buffer_kwargs={"mix_ratio": mix_ratio},
+        seed=0,
+        verbose=verbose,
+    )
+    return model.learn(total_timesteps, callback=ZeroVarianceCallback())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--timesteps", type=int, default=20_000)
+    parser.add_argument("--slippery", action="store_true", help="nothing is deterministic then, and the pool stays empty")
+    args = parser.parse_args()
+    print(main(args.timesteps, args.slippery).replay_buffer.statistics)

@@ -1,0 +1,142 @@
+"""The callback that logs what a zero-variance replay buffer holds, ranks it, and finds paths in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch as th
+from numpy.typing import ArrayLike, NDArray
+from stable_baselines3 import DQN
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+
+from sb3_budget.buffers.pooled_paths import PooledPaths
+from sb3_budget.buffers.replay_rows import Samples
+from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceBufferMixin
+from sb3_budget.callbacks.requirements import require_top_level
+from sb3_budget.core.transition_graph import best_paths
+from sb3_budget.core.transition_pool import Eviction
+
+#: Pooled transitions that go through a network at once, at most.
+LARGEST_CHUNK = 1_024
+
+
+class ZeroVarianceCallback(BaseCallback):
+    """
+    Logs the pool of a :class:`~sb3_budget.ZeroVarianceReplayBuffer`; the buffer works without it, too.
+
+    With ``eviction="priority"`` it also keeps the priorities of the pool, by default absolute temporal differences of DQN.
+
+    With ``backups="graph"``, for DQN, rows of the pool have targets of several steps: the rewards along the best path of
+    pooled transitions, and the value of the state at its end by the target network. Actions that are not pooled are left out
+    of the choice of a path.
+
+    :param backups: ``"none"`` (default): pooled rows are single steps. ``"graph"``: they follow paths.
+    :param rank: ``rank(model, samples)`` returns a priority per row, shape (n,). By default :func:`dqn_td_errors`, which
+        knows DQN only.
+    :param refresh_every: Steps after which priorities and paths are computed again, at least 1.
+    :param max_path: Most transitions of a path, at least 1.
+    :param verbose: Verbosity level.
+    :raises ValueError: if an argument is out of range; when training starts, if the model has another buffer, there is
+        nothing to rank by, or paths are asked for without DQN.
+    """
+
+    def __init__(
+        self,
+        backups: str = "none",
+        rank: Callable[[Any, Samples], ArrayLike] | None = None,
+        refresh_every: int = 1_000,
+        max_path: int = 100,
+        verbose: int = 0,
+    ):
+        super().__init__(verbose)
+        if backups not in ("none", "graph"):
+            raise ValueError(f"backups={backups!r} is neither 'none' nor 'graph'")
+        if refresh_every < 1:
+            raise ValueError(f"refresh_every={refresh_every} must be at least 1 step")
+        if max_path < 1:
+            raise ValueError(f"max_path={max_path} must be at least 1 transition")
+        self.follows_paths = backups == "graph"
+        self.rank = rank or dqn_td_errors
+        self.refresh_every, self.max_path = refresh_every, max_path
+        self._refreshed_at = 0
+
+    @property
+    def buffer(self) -> ZeroVarianceBufferMixin:
+        """The model's buffer."""
+        buffer = getattr(self.model, "replay_buffer", None)
+        if not isinstance(buffer, ZeroVarianceBufferMixin):
+            raise ValueError(
+                f"ZeroVarianceCallback reads a zero-variance buffer, not {type(buffer).__name__}: pass "
+                "replay_buffer_class=ZeroVarianceReplayBuffer to the algorithm"
+            )
+        return buffer
+
+    def _init_callback(self) -> None:
+        name, is_dqn = type(self.model).__name__, isinstance(self.model, DQN)
+        if self.buffer.pool.eviction is Eviction.PRIORITY and self.rank is dqn_td_errors and not is_dqn:
+            raise ValueError(f"eviction='priority' of {name} needs rank=: temporal differences are DQN's")
+        if self.follows_paths and not (is_dqn and self.model.gamma > 0.0):  # type: ignore[attr-defined]  # of DQN
+            raise ValueError(f"backups='graph' needs DQN with a positive gamma, not {name}: use backups='none'")
+
+    def _on_training_start(self) -> None:
+        require_top_level(self)
+        self._refreshed_at = self.num_timesteps
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        buffer = self.buffer
+        if self.num_timesteps - self._refreshed_at >= self.refresh_every and len(buffer.pool):
+            self._refreshed_at = self.num_timesteps
+            if buffer.pool.eviction is Eviction.PRIORITY:
+                self._rank(buffer)
+            if self.follows_paths:
+                self._find_paths(buffer)
+        found = buffer.statistics
+        self.logger.record("budget/replay_pool_size", found.size)
+        self.logger.record("budget/replay_pool_share", found.share)
+        self.logger.record("budget/replay_hit_rate", found.hit_rate)
+        self.logger.record("budget/replay_promoted", found.promoted)
+        self.logger.record("budget/replay_stochastic", found.stochastic)
+        if self.follows_paths:
+            self.logger.record("budget/replay_path_length", 1.0 if buffer.paths is None else buffer.paths.mean_length)
+
+    def _rank(self, buffer: ZeroVarianceBufferMixin) -> None:
+        for rows, samples in self._chunks(buffer):
+            buffer.pool.set_priorities(buffer.pool.keys(rows), self.rank(self.model, samples))
+
+    def _find_paths(self, buffer: ZeroVarianceBufferMixin) -> None:
+        model = self.model
+        assert isinstance(model, DQN)
+        parts = [(samples.rewards, _future_values(model, samples)) for _, samples in self._chunks(buffer)]
+        rewards, values = (th.cat(column).flatten().cpu().numpy() for column in zip(*parts, strict=True))
+        found = best_paths(*buffer.graph(), rewards, values, model.gamma, self.max_path)
+        buffer.paths = PooledPaths(buffer.pool.keys(), found, model.gamma)
+
+    def _chunks(self, buffer: ZeroVarianceBufferMixin) -> Iterator[tuple[NDArray[np.int64], Samples]]:
+        """All of the pool, in pieces that fit any memory."""
+        n = len(buffer.pool)
+        for rows in np.array_split(np.arange(n), 1 + n // LARGEST_CHUNK):
+            yield rows, buffer.read_pool(rows, self.model.get_vec_normalize_env())
+
+
+def dqn_td_errors(model: BaseAlgorithm, samples: Samples) -> NDArray[np.float32]:
+    """
+    :param model: A DQN.
+    :param samples: Transitions.
+    :return: Absolute difference of the value of each and its target, shape (n,).
+    """
+    assert isinstance(model, DQN)
+    with th.no_grad():
+        target = samples.rewards + model.gamma * _future_values(model, samples)
+        value = th.gather(model.q_net(samples.observations), 1, samples.actions.long())
+    return np.asarray((target - value).abs().flatten().cpu())
+
+
+def _future_values(model: DQN, samples: Samples) -> th.Tensor:
+    with th.no_grad():
+        return (1.0 - samples.dones) * model.q_net_target(samples.next_observations).max(dim=1, keepdim=True).values

@@ -1,0 +1,273 @@
+"""Which pairs of state and action have the same outcome every time: statistics per key, in constant memory each."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Keys and labels of at most this many bytes are kept as they are; of longer ones a digest is.
+MOST_BYTES = 32
+
+
+class Verdict(IntEnum):
+    """What is known of a key. ``STOCHASTIC`` is for ever."""
+
+    UNKNOWN = 0
+    DETERMINISTIC = 1
+    STOCHASTIC = 2
+
+
+class Outcome(NamedTuple):
+    """
+    What followed a state and an action.
+
+    :param numbers: What must agree up to the tolerance: the reward, and the next state where it is not whole numbers,
+        shape (n,).
+    :param label: What must agree exactly: a digest of the whole numbers of the next state.
+    :param terminated: Whether the episode terminated. ``None`` if it was cut at this step, by a time limit or a stop, which
+        says nothing about the environment.
+    """
+
+    numbers: NDArray[np.float64]
+    label: bytes = b""
+    terminated: bool | None = None
+
+
+def digest(data: bytes) -> bytes:
+    """
+    :param data: Bytes of any length.
+    :return: The same if they are few, else 16 bytes that stand for them.
+    """
+    return data if len(data) <= MOST_BYTES else hashlib.sha256(data, usedforsecurity=False).digest()[:16]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """
+    Outcomes of one key so far (Welford, 1962, https://doi.org/10.1080/00401706.1962.10490022).
+
+    As long as all are equal to the bit there is nothing to compute but their count.
+
+    :param first: Numbers of the first outcome, as bytes of ``float64``.
+    :param label: Label of all of them.
+    :param count: How many there were.
+    :param n_terminated: How many of them terminated the episode.
+    :param n_continued: How many did not; cut ones are neither.
+    :param moments: Mean of the numbers, and sum of squared differences from it, once they have differed; each of shape (n,).
+    """
+
+    first: bytes
+    label: bytes
+    count: int = 1
+    n_terminated: int = 0
+    n_continued: int = 0
+    moments: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Evidence:
+        """
+        :param outcome: One outcome.
+        :return: Evidence of it alone.
+        """
+        terminated = outcome.terminated
+        return cls(outcome.numbers.tobytes(), outcome.label, 1, int(terminated is True), int(terminated is False))
+
+    def contradicts(self, other: Evidence, tolerance: float) -> bool:
+        """
+        :param other: Evidence of the same key.
+        :param tolerance: Largest difference of means that is noise.
+        :return: Whether both cannot be of one deterministic outcome.
+        """
+        if self.label != other.label or len(self.first) != len(other.first):
+            return True
+        if (self.n_terminated or other.n_terminated) and (self.n_continued or other.n_continued):
+            return True
+        # Negated, so that NaN contradicts; evidence itself is finite.
+        return not self._repeats(other) and not bool((np.abs(other.mean - self.mean) <= tolerance).all())
+
+    def add(self, other: Evidence) -> None:
+        """
+        Count what does not contradict (Chan et al., 1979).
+
+        :param other: Evidence of the same key; of a single outcome this is Welford's update.
+        """
+        if not self._repeats(other):
+            total = self.count + other.count
+            apart = other.mean - self.mean
+            squares = self.squares + other.squares + apart**2 * (self.count * other.count / total)
+            self.moments = self.mean + apart * (other.count / total), squares
+        self.count += other.count
+        self.n_terminated += other.n_terminated
+        self.n_continued += other.n_continued
+
+    def _repeats(self, other: Evidence) -> bool:
+        return self.moments is None and other.moments is None and self.first == other.first
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean of the numbers, shape (n,)."""
+        return np.frombuffer(self.first) if self.moments is None else self.moments[0]
+
+    @property
+    def squares(self) -> NDArray[np.float64]:
+        """Sum of squared differences from the mean, shape (n,)."""
+        return np.zeros(len(self.first) // 8) if self.moments is None else self.moments[1]
+
+    @property
+    def variances(self) -> NDArray[np.float64]:
+        """Variance of each number, shape (n,)."""
+        return self.squares / self.count
+
+
+class DeterminismDetector:
+    """
+    Finds the keys whose outcome has no variance.
+
+    A key is promoted when it has had ``min_count`` outcomes and no number's variance exceeds ``epsilon``. One outcome that
+    contradicts, before or after, makes it stochastic for ever. Equal outcomes are evidence, not proof: one with probability
+    ``p`` comes ``n`` times in a row with probability ``p ** n``.
+
+    :param min_count: Outcomes that promotion takes, at least 1. With 1 there is no evidence, only de-duplication.
+    :param epsilon: Largest variance, in squared units of rewards and observations; not negative.
+    :param tolerance: An outcome whose numbers are further than this from their mean contradicts. By default the square root
+        of ``epsilon``.
+    :param max_candidates: Keys that are neither promoted nor stochastic are forgotten, the oldest first, beyond this many.
+        ``None`` keeps all.
+    :raises ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        min_count: int = 5,
+        epsilon: float = 1e-6,
+        tolerance: float | None = None,
+        max_candidates: int | None = None,
+    ):
+        if min_count < 1:
+            raise ValueError(f"min_count={min_count} must be at least 1 outcome")
+        if not 0.0 <= epsilon < math.inf:
+            raise ValueError(f"epsilon={epsilon} must be a variance: finite and not negative")
+        if tolerance is not None and not 0.0 <= tolerance < math.inf:
+            raise ValueError(f"tolerance={tolerance} must be finite and not negative")
+        if max_candidates is not None and max_candidates < 1:
+            raise ValueError(f"max_candidates={max_candidates} must be at least 1 key")
+        self.min_count, self.epsilon, self.max_candidates = min_count, epsilon, max_candidates
+        self.tolerance = math.sqrt(epsilon) if tolerance is None else tolerance
+        self.n_observed = 0
+        #: Outcomes of keys that had been seen before.
+        self.n_hits = 0
+        self._candidates: OrderedDict[Hashable, Evidence] = OrderedDict()
+        self._promoted: dict[Hashable, Evidence] = {}
+        self._stochastic: set[Hashable] = set()
+
+    def observe(self, key: Hashable, outcome: Outcome, trusted: bool = False) -> Verdict:
+        """
+        :param key: What stands for the state and the action.
+        :param outcome: What followed. One with a number that is not finite contradicts everything.
+        :param trusted: Whether it is known of the key that it is deterministic. It is then promoted at first sight.
+        :return: What is known of the key now.
+        """
+        self.n_observed += 1
+        if key in self._stochastic:
+            self.n_hits += 1
+            return Verdict.STOCHASTIC
+        known = self.evidence(key)
+        latest = Evidence.of(outcome)
+        if known is not None:
+            self.n_hits += 1
+        elif not np.isfinite(outcome.numbers).all():
+            return self._condemn(key)
+        return self._settle(key, known, latest, trusted)
+
+    def verdict(self, key: Hashable) -> Verdict:
+        """
+        :param key: Any key.
+        :return: What is known of it.
+        """
+        if key in self._stochastic:
+            return Verdict.STOCHASTIC
+        return Verdict.DETERMINISTIC if key in self._promoted else Verdict.UNKNOWN
+
+    def evidence(self, key: Hashable) -> Evidence | None:
+        """
+        :param key: Any key.
+        :return: Its outcomes so far, unless it is stochastic or there were none.
+        """
+        return self._promoted.get(key) or self._candidates.get(key)
+
+    def merge(self, other: DeterminismDetector) -> None:
+        """
+        Learn all that another detector knows, as if it had seen the same outcomes. A key whose means lie further apart than
+        the tolerance is stochastic.
+
+        :param other: A detector of the same environment with the same way to make keys.
+        """
+        self.n_observed += other.n_observed
+        self.n_hits += other.n_hits
+        for key in other._stochastic:
+            self.n_hits += self._knows(key)
+            self._condemn(key)
+        for key, evidence in [*other._promoted.items(), *other._candidates.items()]:
+            self.n_hits += self._knows(key)
+            if key not in self._stochastic:
+                self._settle(key, self.evidence(key), replace(evidence), key in other._promoted)
+
+    def _settle(self, key: Hashable, known: Evidence | None, latest: Evidence, trusted: bool) -> Verdict:
+        """Add evidence to what was known, and file the key where it belongs now."""
+        if known is None:
+            known = latest
+        elif known.contradicts(latest, self.tolerance):
+            return self._condemn(key)
+        else:
+            known.add(latest)
+        promoted = key in self._promoted
+        if (promoted or trusted or known.count >= self.min_count) and self._is_narrow(known):
+            if not promoted:
+                self._candidates.pop(key, None)
+                self._promoted[key] = known
+            return Verdict.DETERMINISTIC
+        self._promoted.pop(key, None)
+        self._candidates[key] = known
+        if self.max_candidates is not None and len(self._candidates) > self.max_candidates:
+            self._candidates.popitem(last=False)
+        return Verdict.UNKNOWN
+
+    def _is_narrow(self, known: Evidence) -> bool:
+        return known.moments is None or bool((known.variances <= self.epsilon).all())
+
+    def _condemn(self, key: Hashable) -> Verdict:
+        self._candidates.pop(key, None)
+        self._promoted.pop(key, None)
+        self._stochastic.add(key)
+        return Verdict.STOCHASTIC
+
+    def _knows(self, key: Hashable) -> bool:
+        return key in self._stochastic or key in self._promoted or key in self._candidates
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the outcomes whose key had been seen before; 0 without an outcome."""
+        return self.n_hits / max(1, self.n_observed)
+
+    @property
+    def n_candidates(self) -> int:
+        """Number of keys that are neither promoted nor stochastic."""
+        return len(self._candidates)
+
+    @property
+    def n_promoted(self) -> int:
+        """Number of keys that are deterministic as far as is known."""
+        return len(self._promoted)
+
+    @property
+    def n_stochastic(self) -> int:
+        """Number of keys that were contradicted."""
+        return len(self._stochastic)

@@ -1,0 +1,78 @@
+"""Equal transitions have equal keys and outcomes, others do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sb3_budget.core.cells import ExactCells, QuantisedCells
+from sb3_budget.core.transition_keys import TransitionKeys, outcomes
+
+
+def box(*rows, dtype=np.float32):
+    return {"": np.array(rows, dtype=dtype)}
+
+
+def acts(*rows, dtype=np.int64):
+    return np.array(rows, dtype=dtype).reshape(len(rows), -1)
+
+
+def test_exact_keys_tell_states_and_actions_apart_and_take_zero_for_negative_zero():
+    keys = TransitionKeys().keys(box([0.0, 1.0], [-0.0, 1.0], [0.0, 1.0], [0.0, 2.0]), acts(0, 0, 1, 0))
+    assert keys[0] == keys[1] and len(set(keys)) == 3
+
+
+def test_every_entry_of_a_dict_counts_whatever_its_order():
+    a, b = np.array([[1], [1], [2]]), np.array([[3.0], [4.0], [3.0]])
+    keys = TransitionKeys().keys({"a": a, "b": b}, acts(0, 0, 0))
+    assert len(set(keys)) == 3
+    assert TransitionKeys().keys({"b": b, "a": a}, acts(0, 0, 0)) == keys
+
+
+def test_images_have_keys_of_a_few_bytes():
+    images = np.random.default_rng(0).integers(256, size=(3, 3, 36, 36)).astype(np.uint8)
+    images[2] = images[0]
+    keys = TransitionKeys().keys({"": images}, acts(1, 1, 1))
+    assert keys[0] == keys[2] != keys[1] and {len(key) for key in keys} == {16}
+
+
+def test_cells_see_the_state_alone_or_a_continuous_action_too():
+    states, near, far = box([0.0], [0.01]), acts(0.0, 0.01, dtype=np.float32), acts(0.0, 5.0, dtype=np.float32)
+    for continuous, expected in [(True, 2), (False, 2)]:
+        keys = TransitionKeys(QuantisedCells(), continuous_actions=continuous)
+        keys.observe(box([-1.0], [1.0]), acts(-1.0, 1.0, dtype=np.float32))
+        keys.freeze()
+        assert len(set(keys.keys(states, far))) == expected
+        # Without cells of their own, actions count by their bytes.
+        assert len(set(keys.keys(states, near))) == (1 if continuous else 2)
+
+
+def test_frozen_cells_are_left_as_they_are():
+    cells = QuantisedCells()
+    cells.observe(np.array([[0.0], [1.0]]))
+    cells.freeze()
+    keys = TransitionKeys(cells)
+    keys.observe(box([100.0]), acts(0))
+    assert keys.keys(box([0.0]), acts(0)) == list(zip(cells.keys([[0.0]]), [acts(0).tobytes()], strict=True))
+
+
+def test_exact_cells_keep_large_states_short():
+    (key,) = TransitionKeys(ExactCells()).keys(box(np.arange(100)), acts(0))
+    assert isinstance(key, tuple) and len(key[0]) == 16
+
+
+def test_outcomes_have_whole_numbers_as_a_label_and_the_rest_as_numbers():
+    found = outcomes(
+        {"a": np.array([[1], [1]]), "b": np.array([[0.5, 1.5], [-0.5, 2.5]], dtype=np.float32)},
+        np.array([7.0, 8.0], dtype=np.float32),
+        [True, None],
+    )
+    assert [one.numbers.tolist() for one in found] == [[7.0, 0.5, 1.5], [8.0, -0.5, 2.5]]
+    assert found[0].label == found[1].label != b""
+    assert [one.terminated for one in found] == [True, None]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.int8, bool])
+def test_whole_numbers_of_any_type_are_labels(dtype):
+    one, other = outcomes(box([0, 1], [1, 1], dtype=dtype), np.zeros(2, dtype=np.float32), [False, False])
+    assert one.label != other.label and one.numbers.tolist() == [0.0]
