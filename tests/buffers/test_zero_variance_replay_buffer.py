@@ -552,3 +552,10 @@ def test_her_is_refused():
 def test_an_empty_pool_has_nothing_to_sample():
     with pytest.raises(ValueError, match="empty"):
         make().sample_pool(1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not th.cuda.is_available(), reason="needs a CUDA device")
+def test_dqn_learns_from_the_pool_on_a_gpu():
+    model = learn(corridor(), 300, device="cuda", replay_buffer_class=ZeroVarianceReplayBuffer, replay_buffer_kwargs=POOLED)
+    assert model.replay_buffer.sample(16).rewards.device.type == "cuda" and model.replay_buffer.statistics.share > 0.0
