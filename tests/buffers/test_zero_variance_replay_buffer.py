@@ -359,7 +359,8 @@ def test_rows_of_n_steps_are_joined_with_pooled_ones_of_one_step():
     assert (batch.next_observations[4:] - batch.observations[4:] == 1).all()
 
 
-#: State, action (8 pairs, so that a buffer of as many rows forgets no evidence), whether the outcome is another one, whether the episode is cut.
+#: State, action, whether the outcome is another one, whether the episode is cut. A buffer of as many rows as there are pairs
+#: of state and action, 8, forgets no evidence.
 STEPS = st.tuples(st.integers(0, 3), st.integers(0, 1), st.sampled_from([0, 0, 0, 0, 1]), st.booleans())
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["add"] * 4 + ["sample", "pickle"]), st.lists(STEPS, min_size=2, max_size=2)), max_size=50
@@ -551,3 +552,10 @@ def test_her_is_refused():
 def test_an_empty_pool_has_nothing_to_sample():
     with pytest.raises(ValueError, match="empty"):
         make().sample_pool(1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not th.cuda.is_available(), reason="needs a CUDA device")
+def test_dqn_learns_from_the_pool_on_a_gpu():
+    model = learn(corridor(), 300, device="cuda", replay_buffer_class=ZeroVarianceReplayBuffer, replay_buffer_kwargs=POOLED)
+    assert model.replay_buffer.sample(16).rewards.device.type == "cuda" and model.replay_buffer.statistics.share > 0.0

@@ -94,6 +94,7 @@ def test_rows_that_are_not_in_use_cannot_be_taken():
     with pytest.raises(IndexError, match="2"):
         make(keys=[1, 2]).take([2])
     assert make().take([])["observations"].shape == (0, 2)
+    assert set(make(keys=[1]).take([0], ["rewards"])) == {"rewards"}
 
 
 def test_only_wanted_keys_are_kept():
