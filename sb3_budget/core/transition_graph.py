@@ -51,7 +51,7 @@ def best_paths(
     max_steps: int = 100,
 ) -> Paths:
     """
-    Value iteration on the graph (Zhu et al., 2020, https://openreview.net/forum?id=HkxjqxBYDB, on a graph of this kind).
+    Value iteration on the graph, as in Zhu et al., 2020, "Episodic Reinforcement Learning with Associative Memory".
 
     Of the actions of a state only the known ones count; one that is not known is left out, whatever a network says of it. A
     path therefore ends where an episode terminates or where no action is known. Where no such end can be reached, as in a

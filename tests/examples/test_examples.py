@@ -83,7 +83,7 @@ def test_rewards_by_offset_start_after_the_warm_up() -> None:
 
 def test_only_a_lake_that_does_not_slip_fills_the_pool() -> None:
     example = load("zero_variance_replay.py")
-    found = [example.main(1_200, slippery, verbose=0).replay_buffer.statistics for slippery in (False, True)]
+    found = [example.main(1_200, slippery, backups="graph", verbose=0).replay_buffer.statistics for slippery in (False, True)]
     assert found[0].size > 10 and found[0].stochastic == 0 and found[0].share > 0.0
     assert found[1].stochastic > 10 > found[1].size
 
