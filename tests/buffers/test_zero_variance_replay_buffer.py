@@ -477,8 +477,23 @@ def test_dqn_learns_from_the_pool(kind):
     assert all(np.isfinite(one).all() for one in parameters(model))
 
 
-@pytest.mark.parametrize("algorithm", [SAC, TD3])
+def test_other_discrete_algorithms_learn_from_the_pool():
+    contrib = pytest.importorskip("sb3_contrib")
+    kwargs = {"replay_buffer_class": ZeroVarianceReplayBuffer, "replay_buffer_kwargs": POOLED}
+    model = learn(corridor(), 200, contrib.QRDQN, train_freq=20, **kwargs)
+    assert model.replay_buffer.statistics.share > 0.0
+
+
+def test_n_step_dqn_learns_from_the_pool():
+    kwargs = {**POOLED, "n_steps": 3, "gamma": 0.99}
+    model = learn(corridor(), 200, replay_buffer_class=ZeroVarianceNStepReplayBuffer, replay_buffer_kwargs=kwargs)
+    assert model.replay_buffer.statistics.share > 0.0
+
+
+@pytest.mark.parametrize("algorithm", [SAC, TD3, "TQC"])
 def test_continuous_actions_repeat_in_cells(algorithm):
+    if isinstance(algorithm, str):
+        algorithm = getattr(pytest.importorskip("sb3_contrib"), algorithm)
     kwargs = {**POOLED, "cells": QuantisedCells(bins_per_std=2.0)}
     model = learn(
         corridor("continuous"),
