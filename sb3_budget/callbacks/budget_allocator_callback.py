@@ -192,6 +192,12 @@ class BudgetAllocatorCallback(BaseCallback):
         """Whether episodes begin in archived states: the warm-up is over, and there are some."""
         return self.num_timesteps >= self._warmup_steps and len(self.archive) > 0
 
+    @property
+    def archive_starts(self) -> float:
+        """Share of all episodes so far that began in archived states."""
+        n_episodes = self._n_own + self._n_archived
+        return self._n_archived / n_episodes if n_episodes else 0.0
+
     # ------------------------------------------------------------------ starts
 
     def _draw(self, slot: int) -> Start | None:
@@ -299,9 +305,8 @@ class BudgetAllocatorCallback(BaseCallback):
             # A row that has another cell now, or none, says nothing of the step that was taken there.
             cells = np.where((cells >= 0) & (self.archive.versions[cells] == versions), cells, -1)
             self._average(cells, np.abs(buffer.advantages[: len(rows)]))
-        n_episodes = self._n_own + self._n_archived
         self.logger.record("budget/archive_size", len(self.archive))
-        self.logger.record("budget/archive_starts", self._n_archived / n_episodes if n_episodes else 0.0)
+        self.logger.record("budget/archive_starts", self.archive_starts)
         self.logger.record("budget/allocator_time", self._seconds / max(perf_counter() - self._began, 1e-9))
         if self._recent:
             self.logger.record("budget/success_rate", float(np.mean(self._recent)))

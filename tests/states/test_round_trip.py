@@ -128,7 +128,7 @@ def _play_elsewhere(env_id: str, data: bytes, chosen: list, answers) -> None:
     env = make(env_id)
     env.reset(seed=77)
     env.set_state(pickle.loads(data))
-    answers.put(pickle.dumps(play(env, chosen)))
+    answers.send(pickle.dumps(play(env, chosen)))
 
 
 @pytest.mark.parametrize("env_id", ["Humanoid-v5", "ALE/Qbert-v5"])
@@ -140,10 +140,12 @@ def test_a_state_is_the_same_in_another_process(env_id):
     chosen = actions(env, N_STEPS)
     first = play(env, chosen)
     context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=_play_elsewhere, args=(env_id, data, chosen, answers))
+    answers, to_child = context.Pipe(duplex=False)
+    process = context.Process(target=_play_elsewhere, args=(env_id, data, chosen, to_child))
     process.start()
-    elsewhere = pickle.loads(answers.get(timeout=120))
+    # Ours is closed, so that a child which dies is an end of file and not a silence.
+    to_child.close()
+    elsewhere = pickle.loads(answers.recv())
     process.join()
     assert_same(elsewhere, first)
 

@@ -362,7 +362,9 @@ def test_an_interrupt_in_a_step_propagates(slot):
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals between threads")
-def test_ctrl_c_while_the_caller_waits_is_raised_when_no_environment_is_stepped_any_more():
+def test_ctrl_c_while_the_caller_waits_is_raised_when_no_environment_is_stepped_any_more(request):
+    # A shell lets its background jobs ignore Ctrl-C, and Python then installs no handler.
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler)))
     waiting = threading.Event()
 
     def interrupt_the_caller():
