@@ -102,7 +102,7 @@ def capture(env: gym.Env, observation: Any = None, history: History | None = Non
         simulator, shared = dump(payload)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise ValueError(f"What the adapter {adapter.name!r} saved cannot be pickled: {error}") from error
-    layers = tuple((full_name(type(layer)), save_layer(layer, keep_records)) for layer in _layers(env))
+    layers = tuple((_layer_name(layer), save_layer(layer, keep_records)) for layer in _layers(env))
     name = full_name(type(env.unwrapped))
     return State(FORMAT, name, adapter.name, simulator, shared, layers, copy.deepcopy(observation))
 
@@ -159,6 +159,12 @@ def _layers(env: gym.Env) -> list[gym.Wrapper]:
     return [layer for layer in chain(env) if not getattr(layer, "keeps_states", False)]
 
 
+def _layer_name(layer: gym.Wrapper) -> str:
+    cls = type(layer)
+    # RL Zoo replaces Gymnasium's TimeLimit by a subclass, in the processes that import it. What it keeps is the same.
+    return full_name(cls.__bases__[0] if cls.__module__ == "rl_zoo3.gym_patches" else cls)
+
+
 def _check(env: gym.Env, state: State) -> Adapter:
     if not isinstance(state, State):
         raise ValueError(f"A state is what save_state returns, not a {type(state).__name__}")
@@ -167,7 +173,7 @@ def _check(env: gym.Env, state: State) -> Adapter:
     name = full_name(type(env.unwrapped))
     if state.env != name:
         raise ValueError(f"The state is one of {state.env}, not of {name}")
-    wrappers, saved = [full_name(type(layer)) for layer in _layers(env)], [layer for layer, _ in state.layers]
+    wrappers, saved = [_layer_name(layer) for layer in _layers(env)], [layer for layer, _ in state.layers]
     if wrappers != saved:
         raise ValueError(f"The state was saved in the wrappers {saved}, but this environment has {wrappers}")
     adapter = find_adapter(env)

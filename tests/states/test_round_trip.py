@@ -150,6 +150,20 @@ def test_a_state_is_the_same_in_another_process(env_id):
     assert_same(elsewhere, first)
 
 
+def test_a_state_from_rl_zoo_fits_an_environment_without_it():
+    """RL Zoo replaces Gymnasium's time limit by a class of its own, where it was imported."""
+    patched = type("PatchedTimeLimit", (gym.wrappers.TimeLimit,), {"__module__": "rl_zoo3.gym_patches"})
+    with_zoo, without = (
+        StateWrapper(limit(gym.make("Pendulum-v1").unwrapped, 50)) for limit in (patched, gym.wrappers.TimeLimit)
+    )
+    with_zoo.reset(seed=0)
+    advance(with_zoo, 20)
+    without.reset(seed=1)
+    without.set_state(with_zoo.get_state())
+    chosen = actions(with_zoo, 40)
+    assert_same(play(without, chosen), play(with_zoo, chosen))
+
+
 def test_states_are_small_and_do_not_pile_up():
     env = make("HalfCheetah-v5")
     env.reset(seed=0)
