@@ -160,9 +160,8 @@ def _layers(env: gym.Env) -> list[gym.Wrapper]:
 
 
 def _layer_name(layer: gym.Wrapper) -> str:
-    cls = type(layer)
     # RL Zoo replaces Gymnasium's TimeLimit by a subclass, in the processes that import it. What it keeps is the same.
-    return full_name(cls.__bases__[0] if cls.__module__ == "rl_zoo3.gym_patches" else cls)
+    return full_name(next(cls for cls in type(layer).__mro__ if cls.__module__ != "rl_zoo3.gym_patches"))
 
 
 def _check(env: gym.Env, state: State) -> Adapter:
