@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 
-from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin, among, numbered, require_one_of
+from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin, among, numbered, places, require_one_of
 from sb3_budget.core import weights as row_weights
 from sb3_budget.core.group_advantages import (
     aggregation_factors,
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
     :param observations: Observations by key; the key is ``""`` where there is only one.
     :param columns: What SB3's buffers hold of a row, and ``group``, ``slot``, ``episode``, ``time``, ``reward``,
-        ``weight``, and ``age``: rollouts since it was added.
+        ``weight``, ``age``: rollouts since it was added, and ``finished``: which of the finished groups it is of, or -1.
     """
 
     observations: dict[str, NDArray[Any]]
@@ -38,6 +38,11 @@ class Rows(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.columns["slot"])
+
+    @property
+    def batch(self) -> Any:
+        """The observations as SB3 has them."""
+        return self.observations.get("", self.observations)
 
     def select(self, chosen: NDArray[np.bool_]) -> Rows:
         """
@@ -106,7 +111,9 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
             self._carried.columns["age"] += 1
             rows = self._carried.join(rows)
         columns = rows.columns
-        ready = among(columns["group"], columns["episode"], {(g.group, g.episode) for g in self.finished})
+        finished = [(group.group, group.episode) for group in self.finished]
+        columns["finished"] = places(columns["group"], columns["episode"], finished)
+        ready = columns["finished"] >= 0
         self._carried = rows.select(~ready & (columns["episode"] >= oldest[columns["group"]]))
         self._ready = rows.select(ready) if ready.any() else None
         if self._ready is not None:
@@ -123,6 +130,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
             "reward": self.plain_rewards,
             "weight": self.weights,
             "age": np.zeros_like(self.times),
+            "finished": np.full_like(self.times, -1),
         }
         observations: Any = self.__dict__["observations"]
         named = observations if isinstance(observations, dict) else {"": observations}
@@ -134,12 +142,10 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
 
     def _advantages(self, columns: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
         """Of the rows of finished groups; those of groups whose returns are alike are exactly 0."""
-        row_group = np.zeros(len(columns["slot"]), dtype=np.int64)
-        for number, group in enumerate(self.finished):
-            row_group[(columns["group"] == group.group) & (columns["episode"] == group.episode)] = number
+        row_group = columns["finished"]
         member, time = columns["slot"] % self.group_size, columns["time"]
         flat = np.array([alike(group, self.zero_tolerance, self.outcomes.raw_return_std) for group in self.finished])
-        columns["finished"], columns["alike"] = row_group, flat[row_group]
+        columns["alike"] = flat[row_group]
         assert self.scale is not None
         if self.advantage == "outcome":
             by_member = outcome_advantages(np.stack([group.returns for group in self.finished]))
@@ -201,13 +207,13 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
         if self.generator_ready:
             return
         assert self._ready is not None
-        observations, columns = self._ready
+        columns = self._ready.columns
         # Weighed here, when all is known: who is left out, and what was shaped.
         used = columns["weight"] > 0.0
         episode = numbered(columns["slot"][used], columns["episode"][used])
         factors = aggregation_factors(episode, self.loss_aggregation, self.buffer_size * self.n_envs)
         columns["advantages"][used] *= factors.astype(np.float32)
-        loaded = {"observations": observations[""] if "" in observations else observations}
+        loaded = {"observations": self._ready.batch}
         self.__dict__.update(loaded | {name: columns[name] for name in (*FIELDS, "advantages")})
         self._probabilities = row_weights.inclusion_probabilities(columns["weight"])
         self.generator_ready = True
@@ -229,8 +235,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
         if not chosen.any():
             return
         alike_rows = self._ready.select(chosen)
-        observations = alike_rows.observations
-        entropies = entropy(observations[""] if "" in observations else observations)
+        entropies = entropy(alike_rows.batch)
         group = alike_rows.columns["finished"]
         good = np.array([finished.raw_returns.mean() >= good_return for finished in self.finished])[group]
         self._ready.columns["advantages"][chosen] = shaped_by_entropy(entropies, group, good, alpha)

@@ -221,10 +221,20 @@ def among(group: NDArray[np.int64], episode: NDArray[np.int64], pairs: set[tuple
     :param pairs: Pairs of the two.
     :return: Whether a row's pair is one of them, same shape.
     """
-    chosen = np.zeros(group.shape, dtype=bool)
-    for wanted_group, wanted_episode in pairs:
-        chosen |= (group == wanted_group) & (episode == wanted_episode)
-    return chosen
+    return places(group, episode, pairs) >= 0
+
+
+def places(group: NDArray[np.int64], episode: NDArray[np.int64], pairs: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
+    """
+    :param group: Group of each row.
+    :param episode: Episode of each row, same shape.
+    :param pairs: Pairs of the two.
+    :return: Which of the pairs a row's is, from 0; -1 where it is none of them, same shape.
+    """
+    found = np.full(group.shape, -1, dtype=np.int64)
+    for place, (wanted_group, wanted_episode) in enumerate(pairs):
+        found[(group == wanted_group) & (episode == wanted_episode)] = place
+    return found
 
 
 def numbered(*keys: NDArray[np.int64]) -> NDArray[np.int64]:

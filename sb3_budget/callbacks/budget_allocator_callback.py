@@ -18,10 +18,11 @@ from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
 from sb3_budget.callbacks.outcome_labels import OutcomeLabels, SuccessRule, features
-from sb3_budget.callbacks.requirements import require_top_level
+from sb3_budget.callbacks.requirements import require_steps_or_fraction, require_top_level
 from sb3_budget.core import allocation
 from sb3_budget.core.anchors import Anchors, Priority, advantage_priority, contrast_priority, parse_priority
 from sb3_budget.core.cells import Cells, FunctionCells, default_cells
+from sb3_budget.core.ranges import require_share
 from sb3_budget.policies.success_predictor import SuccessPredictor
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.group_starts import GroupStarts
@@ -104,16 +105,15 @@ class BudgetAllocatorCallback(BaseCallback):
     ):
         super().__init__(verbose)
         self.priority = parse_priority(priority)
-        if not callable(floor) and not 0.0 <= floor <= 1.0:
-            raise ValueError(f"floor={floor} must lie in [0, 1]")
-        if warmup < 0 or (isinstance(warmup, float) and warmup > 1.0):
-            raise ValueError(f"warmup={warmup} must be a number of steps (int) or a fraction in [0, 1] (float)")
+        if not callable(floor):
+            require_share("floor", floor)
+        require_steps_or_fraction("warmup", warmup)
         if not temperature > 0.0:
             raise ValueError(f"temperature={temperature} must be positive")
         if horizon is not None and horizon < 1:
             raise ValueError(f"horizon={horizon} must be at least 1 step")
         self.floor = FloatSchedule(floor)
-        self._given_floor = floor
+        self._off = not callable(floor) and floor == 1.0
         self.warmup = warmup
         self.temperature = temperature
         self.horizon = horizon
@@ -175,7 +175,6 @@ class BudgetAllocatorCallback(BaseCallback):
         else:
             self._venv.set_start_sampler(self._draw, owner=type(self).__name__)
         first = self._venv.last_obs
-        self._off = not callable(self._given_floor) and self._given_floor == 1.0
         self._features = features(self._venv.observation_space, first)
         self._labels.start(self._venv.num_envs)
         if self._joins_parts:

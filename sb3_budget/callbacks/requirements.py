@@ -32,6 +32,16 @@ def require_top_level(callback: BaseCallback) -> None:
         )
 
 
+def require_steps_or_fraction(name: str, value: int | float) -> None:
+    """
+    :param name: Name of an argument.
+    :param value: Steps (int), or a fraction (float).
+    :raises ValueError: if it is neither.
+    """
+    if value < 0 or (isinstance(value, float) and value > 1.0):
+        raise ValueError(f"{name}={value} must be a number of steps (int) or a fraction in [0, 1] (float)")
+
+
 def require_finite(buffer: RolloutBuffer, num_timesteps: int) -> None:
     """
     :param buffer: A full rollout.

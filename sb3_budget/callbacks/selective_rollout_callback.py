@@ -19,7 +19,12 @@ from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
 from sb3_budget.callbacks.audit import Audit
 from sb3_budget.callbacks.bootstrap import Bootstrap
 from sb3_budget.callbacks.gate_hooks import GateHooks, require_uncapped
-from sb3_budget.callbacks.requirements import require_finite, require_on_policy, require_top_level
+from sb3_budget.callbacks.requirements import (
+    require_finite,
+    require_on_policy,
+    require_steps_or_fraction,
+    require_top_level,
+)
 from sb3_budget.callbacks.rollout_statistics import RolloutStatistics
 from sb3_budget.callbacks.rollout_view import Viewer
 from sb3_budget.core.episodes import EpisodeTracker
@@ -110,8 +115,7 @@ class SelectiveRolloutCallback(BaseCallback):
         super().__init__(verbose)
         self.gate: Gate = gate if callable(gate) else QuantileGate(gate)
         for name, value in (("check_interval", check_interval), ("grace", grace), ("warmup", warmup)):
-            if value < 0 or (isinstance(value, float) and value > 1.0):
-                raise ValueError(f"{name}={value} must be a number of steps (int) or a fraction in [0, 1] (float)")
+            require_steps_or_fraction(name, value)
         if check_interval == 0:
             raise ValueError("check_interval must be positive: an episode cannot be judged every 0 steps")
         if horizon is not None and horizon < 1:

@@ -12,6 +12,7 @@ from sb3_budget.core.calibration import Calibration, equal_returns
 from sb3_budget.core.convergence import edit_distance, gaussian_distance, return_spread
 from sb3_budget.core.gates import WINDOW
 from sb3_budget.core.group_gates import require_members
+from sb3_budget.core.ranges import require_share
 from sb3_budget.core.scores import RolloutView, ScoreWindow, return_score
 
 
@@ -122,8 +123,7 @@ class ConvergenceGate:
             raise ValueError(f"steps={steps} must be at least 1 and calibration_groups={calibration_groups} not negative")
         shares = {"precision_floor": precision_floor, "arm_at": arm_at, "audit_fraction": audit_fraction}
         for name, share in shares.items():
-            if not 0.0 <= share <= 1.0:
-                raise ValueError(f"{name}={share} must lie in [0, 1]")
+            require_share(name, share)
         if threshold is None and (audit_fraction == 0.0 or calibration_groups == 0):
             raise ValueError(
                 f"audit_fraction={audit_fraction} and calibration_groups={calibration_groups} must be positive for a "

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sb3_budget.core.ranges import require_share
 from sb3_budget.core.scores import RolloutView, Score, ScoreWindow, parse_score
 
 #: A number, or a function of the progress remaining, from 1 to 0 over the training: SB3's own convention.
@@ -212,7 +213,7 @@ class QuantileGate(_PeerGate):
         limit_rate: bool = True,
     ):
         if not callable(quantile):
-            _require_share("quantile", quantile)
+            require_share("quantile", quantile)
         self.quantile = quantile
         self.below_start = below_start
         self.limit_rate = limit_rate
@@ -246,7 +247,7 @@ class RatioGate(_PeerGate):
     """
 
     def __init__(self, ratio: float = 0.5, score: str | Score = "return", window: int = WINDOW):
-        _require_share("ratio", ratio)
+        require_share("ratio", ratio)
         self.ratio = ratio
         super().__init__(score, window)
 
@@ -313,7 +314,7 @@ class ConfidenceGate(_PeerGate):
     """
 
     def __init__(self, quantile: float = 0.4, confidence: float = 1.0, window: int = WINDOW):
-        _require_share("quantile", quantile)
+        require_share("quantile", quantile)
         self.quantile = quantile
         self.confidence = confidence
         super().__init__("value", window)
@@ -360,7 +361,7 @@ class RandomGate:
     """
 
     def __init__(self, probability: float = 0.33):
-        _require_share("probability", probability)
+        require_share("probability", probability)
         self.probability = probability
 
     def __call__(self, view: RolloutView) -> NDArray[np.bool_]:
@@ -369,8 +370,3 @@ class RandomGate:
 
 def _rewards_so_far(view: RolloutView) -> NDArray[np.float64]:
     return view.returns
-
-
-def _require_share(name: str, value: float) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name}={value} must lie in [0, 1]")

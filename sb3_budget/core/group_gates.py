@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_budget.core.gates import Gate, Schedule, below_quantile
+from sb3_budget.core.ranges import require_share
 from sb3_budget.core.scores import RolloutView, Score, parse_score
 
 
@@ -127,8 +128,8 @@ class GroupQuantileGate:
         min_active: int = 1,
     ):
         for name, share in (("quantile", quantile), ("group_cap", group_cap)):
-            if not callable(share) and not 0.0 <= share <= 1.0:
-                raise ValueError(f"{name}={share} must lie in [0, 1]")
+            if not callable(share):
+                require_share(name, share)
         if min_peers < 1 or min_active < 0:
             raise ValueError(f"min_peers={min_peers} must be at least 1 and min_active={min_active} not negative")
         self.quantile = quantile

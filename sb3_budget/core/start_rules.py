@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sb3_budget.core.ranges import require_share
 from sb3_budget.core.starts import (
     Outcome,
     PoolEntries,
@@ -72,7 +73,7 @@ class RecycleRule:
     ):
         _require_positive_share("easy_decay", easy_decay)
         _require_positive_share("min_weight", min_weight)
-        _require_share("max_discarded", max_discarded)
+        require_share("max_discarded", max_discarded)
         if not draws_per_start >= 1.0:
             raise ValueError(f"draws_per_start={draws_per_start} must be at least 1 draw per start")
         self.easy_decay, self.min_weight, self.draws_per_start = easy_decay, min_weight, draws_per_start
@@ -106,7 +107,7 @@ class DiscardRule:
     """
 
     def __init__(self, max_discarded: float = 0.9):
-        _require_share("max_discarded", max_discarded)
+        require_share("max_discarded", max_discarded)
         self.max_discarded = max_discarded
 
     def draw(self, entries: PoolEntries, rng: np.random.Generator) -> int:
@@ -146,7 +147,7 @@ class SkipRule:
         if not (0.05 <= p_easy <= 0.95 and 0.05 <= p_hard <= 0.95):
             raise ValueError(f"p_easy={p_easy} and p_hard={p_hard} must lie in [0.05, 0.95]")
         for name, share in (("target_easy", target_easy), ("target_hard", target_hard), ("max_discarded", max_discarded)):
-            _require_share(name, share)
+            require_share(name, share)
         if max_skips < 0:
             raise ValueError(f"max_skips={max_skips} must not be negative")
         self.p_easy, self.p_hard = p_easy, p_hard
@@ -194,9 +195,9 @@ class LevelReplayRule:
     ):
         if not temperature > 0.0:
             raise ValueError(f"temperature={temperature} must be positive")
-        _require_share("staleness_coef", staleness_coef)
-        _require_share("min_seen", min_seen)
-        _require_share("max_discarded", max_discarded)
+        require_share("staleness_coef", staleness_coef)
+        require_share("min_seen", min_seen)
+        require_share("max_discarded", max_discarded)
         self.temperature, self.staleness_coef, self.min_seen = temperature, staleness_coef, min_seen
         self.max_discarded = max_discarded
 
@@ -266,11 +267,6 @@ def _draw_once_per_pass(weights: NDArray[np.float64], rng: np.random.Generator) 
     entry = draw_weighted(weights, rng)
     weights[entry] = 0.0
     return entry
-
-
-def _require_share(name: str, value: float) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name}={value} must lie in [0, 1]")
 
 
 def _require_positive_share(name: str, value: float) -> None:

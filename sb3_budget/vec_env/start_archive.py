@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sb3_budget.core.ranges import require_share
 from sb3_budget.states.state import State
 
 #: Of so many cells drawn at random the one that was visited most makes room for a new one.
@@ -30,8 +31,7 @@ class StartArchive:
     def __init__(self, capacity: int, refresh: float, rng: np.random.Generator):
         if capacity < 1:
             raise ValueError(f"archive_size={capacity} must be at least 1")
-        if not 0.0 <= refresh <= 1.0:
-            raise ValueError(f"refresh={refresh} must lie in [0, 1]")
+        require_share("refresh", refresh)
         self.capacity = capacity
         self.refresh = refresh
         self._rng = rng
