@@ -71,7 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     bench.add_argument("--env", nargs="+", default=None, help="ids of the envs (HalfCheetah-v5)")
     bench.add_argument("--arms", default=None, help=f"comma-separated: {', '.join(arms.ARMS)}, or arm+label (stock,full)")
     bench.add_argument("--seeds", type=_positive, default=None, help="number of seeds (5)")
-    bench.add_argument("--first-seed", type=int, default=0, help="the first of them (0)")
+    bench.add_argument("--first-seed", type=int, default=None, help="the first of them (0)")
     bench.add_argument("--jobs", type=_positive, default=None, help="runs side by side (the processor cores)")
     bench.add_argument(
         "--out", type=Path, default=None, help="folder of the results; finished runs in it are kept (sb3-budget-bench)"

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
-from sb3_budget.bench import cli, pool, store
+from sb3_budget.bench import cli, plan, pool, store, vec_env_speed
 from sb3_budget.bench import run as run_module
 
 # A few steps of four slots are too short for the costs of a gate to be small beside them.
@@ -123,11 +128,42 @@ def test_overhead_prints_the_pairs_and_the_kinds_of_vec_env(capsys):
     assert "CartPole-v1" in measured["vec_envs"]["envs"]
 
 
+def test_overhead_has_a_column_for_envpool_where_it_is_installed(monkeypatch):
+    fake = ModuleType("envpool")
+    fake.__spec__ = ModuleSpec("envpool", None)
+    pool_of_envs = SimpleNamespace(
+        action_space=spaces.Discrete(2), reset=lambda: None, step=lambda actions: np.zeros(len(actions))
+    )
+    fake.make = lambda env_id, *, env_type, num_envs, num_threads, seed: pool_of_envs
+    monkeypatch.setitem(sys.modules, "envpool", fake)
+    monkeypatch.setattr(vec_env_speed, "MUJOCO", ("Pendulum-v1",))
+    measured = vec_env_speed.measure_speed(n_envs=2, repetitions=2)
+    row = measured["envs"]["Pendulum-v1"]
+    assert row["envpool"] > 0
+    assert row["thread_against_envpool"] > 0
+    assert "envpool" not in measured["envs"]["CartPole-v1"]
+    title, *lines = vec_env_speed.describe_speed(measured).splitlines()
+    assert "envpool" in title
+    assert [len(line.split()) for line in lines] == [1 + 4 + 3, 1 + 3 + 2]
+
+
 def test_info_names_versions(capsys):
     assert cli.main(["info"]) == 0
     assert "stable-baselines3" in capsys.readouterr().out
     assert cli.main(["info", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cores"] >= 1
+
+
+def test_quick_is_the_first_published_seed_of_stock_and_of_what_is_recommended():
+    def planned(*arguments):
+        return plan.jobs(cli.make_parser().parse_args(["bench", *arguments]))
+
+    quick = planned("--quick")
+    assert {(job.env_id, job.seed) for job in quick} == {("HalfCheetah-v5", 10)}
+    assert [job.arm for job in quick] == ["stock", "full"]
+    chosen = planned("--quick", "--first-seed", "3", "--seeds", "2", "--arms", "stock")
+    assert [job.seed for job in chosen] == [3, 4]
+    assert [job.seed for job in planned("--arms", "stock")] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
