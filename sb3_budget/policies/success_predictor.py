@@ -13,6 +13,8 @@ from sb3_budget.core.cells import usable_scale
 
 #: Standardised observations are clipped here.
 FARTHEST = np.float32(10.0)
+#: Larger than usual: there is one minibatch for 64 steps, and the policy whose successes it follows changes quickly.
+LEARNING_RATE = 3e-3
 
 
 class SuccessPredictor:
@@ -24,7 +26,7 @@ class SuccessPredictor:
     varied yet is no outlier when it does.
 
     :param n_features: Length of an observation.
-    :param memory: Number of examples that are kept, the latest ones.
+    :param memory: Number of examples that are kept, the latest ones: what succeeded under an older policy says little.
     :param batch_size: Size of a minibatch.
     :param seed: Seed of the weights and of the minibatches.
     :param device: Device of the network.
@@ -33,7 +35,7 @@ class SuccessPredictor:
     def __init__(
         self,
         n_features: int,
-        memory: int = 20_000,
+        memory: int = 5_000,
         batch_size: int = 256,
         seed: int | None = None,
         device: th.device | str = "cpu",
@@ -48,7 +50,7 @@ class SuccessPredictor:
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=generator)
             nn.init.zeros_(layer.bias)
         self._network = nn.Sequential(layers[0], nn.ReLU(), layers[1]).to(self._device)
-        self._optimizer = th.optim.Adam(self._network.parameters(), lr=1e-3)
+        self._optimizer = th.optim.Adam(self._network.parameters(), lr=LEARNING_RATE)
         self._observations = np.zeros((memory, n_features), dtype=np.float32)
         self._labels = np.zeros(memory, dtype=np.float32)
         self._next, self._size = 0, 0
