@@ -219,7 +219,9 @@ class BudgetAllocatorCallback(BaseCallback):
             if self._starts is not None:
                 self._starts.add_own()
             return None
+        began = perf_counter()
         row, horizon = self._plan.draw(len(self.archive), self.anchors, self._rng)
+        self.seconds += perf_counter() - began
         self._n_archived += 1
         state = self.archive.choose(row)
         start_id = (CELL, row, int(self.archive.versions[row]))
