@@ -18,6 +18,7 @@ from sb3_budget.callbacks.adaptive_horizon_callback import AdaptiveHorizonCallba
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
 from sb3_budget.callbacks.budget_allocator_callback import BudgetAllocatorCallback
+from sb3_budget.callbacks.budget_callback import BudgetCallback
 from sb3_budget.callbacks.phase_penalty_callback import PhasePenaltyCallback
 from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
@@ -25,6 +26,7 @@ from sb3_budget.callbacks.stability_callback import StabilityCallback
 from sb3_budget.callbacks.staggered_reset_callback import StaggeredResetCallback
 from sb3_budget.callbacks.value_audit_callback import ValueAuditCallback
 from sb3_budget.callbacks.zero_variance_callback import ZeroVarianceCallback
+from sb3_budget.core.anchor_horizons import DoublingHorizon
 from sb3_budget.core.anchors import Anchors
 from sb3_budget.core.cells import ExactCells, KMeansCells, ProjectedCells, QuantisedCells
 from sb3_budget.core.convergence_gate import ConvergenceGate
@@ -40,6 +42,7 @@ from sb3_budget.core.gates import (
 from sb3_budget.core.group_gates import GroupQuantileGate
 from sb3_budget.core.rido import AdaptiveHorizons
 from sb3_budget.core.scores import RolloutView
+from sb3_budget.core.signal_bandit import SignalBandit
 from sb3_budget.core.start_rules import DiscardRule, LevelReplayRule, RecycleRule, SkipRule
 from sb3_budget.core.starts import PoolEntries
 from sb3_budget.policies.critic_learning_rate import CriticLearningRatePolicy
@@ -81,10 +84,12 @@ __all__ = [
     "AdaptiveQuantileCallback",
     "Anchors",
     "BudgetAllocatorCallback",
+    "BudgetCallback",
     "ConfidenceGate",
     "ConvergenceGate",
     "CriticLearningRatePolicy",
     "DiscardRule",
+    "DoublingHorizon",
     "EnsembleActorCriticCnnPolicy",
     "EnsembleActorCriticPolicy",
     "EnsembleMultiInputActorCriticPolicy",
@@ -118,6 +123,7 @@ __all__ = [
     "SelectiveRecurrentRolloutBuffer",
     "SelectiveRolloutBuffer",
     "SelectiveRolloutCallback",
+    "SignalBandit",
     "SkipRule",
     "SpareResetEnv",
     "StabilityCallback",

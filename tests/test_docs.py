@@ -9,13 +9,18 @@ import pytest
 
 import sb3_budget
 from sb3_budget.bench.cli import make_parser
+from sb3_budget.core.anchors import PRIORITIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GLOSSARY = ROOT / "docs" / "misc" / "glossary.md"
 
 #: Keys whose name is put together in the code.
-COMPOSED = {f"budget/{reason}_ratio" for reason in ("terminated", "time_limit", "stopped")} | {"budget/value_error_block_0"}
+COMPOSED = (
+    {f"budget/{reason}_ratio" for reason in ("terminated", "time_limit", "stopped")}
+    | {"budget/value_error_block_0"}
+    | {f"budget/signal_{name}" for name in PRIORITIES}
+)
 
 
 def name_of(path: Path) -> str:

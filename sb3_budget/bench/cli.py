@@ -15,9 +15,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from sb3_budget.bench import arms, check, info, overhead, plan, train, vec_env_speed
+from sb3_budget.bench import allocation_plot, arms, check, info, overhead, plan, train, vec_env_speed
 from sb3_budget.bench.bench import run_jobs
 from sb3_budget.bench.report import write_report
+from sb3_budget.core.start_log import load_table
 from sb3_budget.vec_env.thread_vec_env import available_cpus
 
 INTERRUPTED = 130
@@ -95,8 +96,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_training(training)
     training.set_defaults(handler=_train)
 
-    plot = commands.add_parser("plot", help="write results.json, report.md and curves.png again from the runs of bench")
-    plot.add_argument("out", type=Path, help="folder of the results")
+    plot = commands.add_parser("plot", help="write the report of bench again from its runs, or draw where starts were")
+    plot.add_argument("out", type=Path, help="folder of the results; or a file of starts (.npz), of which it draws a picture")
+    plot.add_argument("--columns", type=_positive, default=None, help="width of a grid whose states are numbered row by row")
     plot.add_argument("--target-return", nargs="+", default=[], metavar="[ENV=]X", help="also report steps and seconds to X")
     plot.set_defaults(handler=_plot)
 
@@ -152,6 +154,11 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _plot(arguments: argparse.Namespace) -> int:
+    if arguments.out.suffix == ".npz":
+        picture = arguments.out.with_suffix(".png")
+        allocation_plot.plot_starts(load_table(arguments.out), picture, arguments.columns)
+        print(f"written: {picture}")
+        return 0
     print(write_report(arguments.out, arguments.command_line, plan.targets(arguments.target_return, None)))
     return 0
 

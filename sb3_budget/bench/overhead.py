@@ -16,6 +16,7 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_budget.algorithms.grpo import GRPO
+from sb3_budget.bench.allocator_cost import describe_allocator, measure_allocator
 from sb3_budget.bench.envs import make_envs
 from sb3_budget.bench.settings import MASSIVE
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveRolloutBuffer
@@ -58,6 +59,7 @@ def measure(env_id: str, n_envs: int, repetitions: int) -> dict[str, Any]:
         "thinning_get": _compare(*_readers(n_envs), repetitions),
         "group_update": _compare(*_updaters(env_id, n_envs), repetitions),
         "grpo_iteration": _compare(*_iterations(env_id, n_envs), repetitions),
+        "allocator": measure_allocator(repetitions),
     }
 
 
@@ -78,7 +80,7 @@ def describe(measured: dict[str, Any]) -> str:
     for key, label in labels.items():
         pair = measured[key]
         lines.append(f"{label:45}{1e3 * pair['off']:9.3f}{1e3 * pair['on']:9.3f}{pair['ratio']:8.3f}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", describe_allocator(measured["allocator"])])
 
 
 def _compare(off: Callable[[], float], on: Callable[[], float], repetitions: int) -> dict[str, float]:

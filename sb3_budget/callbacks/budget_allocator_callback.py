@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,15 +14,19 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import Schedule
-from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
+from sb3_budget.callbacks.density_hint import DensityHint
 from sb3_budget.callbacks.outcome_labels import OutcomeLabels, SuccessRule, features
 from sb3_budget.callbacks.requirements import require_steps_or_fraction, require_top_level
-from sb3_budget.core import allocation
-from sb3_budget.core.anchors import Anchors, Priority, advantage_priority, contrast_priority, parse_priority
+from sb3_budget.callbacks.rollout_notes import CELL, Measured, RolloutNotes
+from sb3_budget.callbacks.start_plan import StartPlan
+from sb3_budget.callbacks.start_strength import StartStrength
+from sb3_budget.core.anchor_horizons import AnchorHorizon
+from sb3_budget.core.anchor_record import AnchorRecord
+from sb3_budget.core.anchors import Anchors, Priority, Weight, contrast_priority
 from sb3_budget.core.cells import Cells, FunctionCells, default_cells
-from sb3_budget.core.ranges import require_share
+from sb3_budget.core.start_log import StartLog, save_table
 from sb3_budget.policies.success_predictor import SuccessPredictor
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.group_starts import GroupStarts
@@ -33,8 +37,6 @@ from sb3_budget.vec_env.start_archive import StartArchive
 UPDATE_STEPS = 256
 #: The predictor sees one minibatch for so many steps, and speaks once so many of the last episodes have succeeded.
 STEPS_PER_MINIBATCH, LEAST_SUCCESSES, RECENT = 64, 5, 200
-#: Weight of the latest rollout in the moving average of absolute advantages.
-ADVANTAGE_RATE = 0.5
 #: What is saved.
 STATE = (
     "archive",
@@ -42,8 +44,7 @@ STATE = (
     "_predictor",
     "_labels",
     "_recent",
-    "_advantages",
-    "_versions",
+    "_record",
     "_rng",
     "_frozen",
     "_joins_parts",
@@ -67,8 +68,11 @@ class BudgetAllocatorCallback(BaseCallback):
     off-policy: it decides starts and nothing else.
 
     :param priority: ``"contrast"`` (default): where outcomes are predicted to be mixed, and until episodes succeed, where
-        visits are rare. ``"novelty"``: where visits are rare. ``"advantage"``: where absolute advantages are large
-        (on-policy only). ``"uniform"``: the control. Or a function of :class:`~sb3_budget.Anchors`.
+        visits are rare. ``"novelty"``: where visits are rare. ``"advantage"``, ``"td"``: where absolute advantages, or
+        one-step errors of the critic, are large (on-policy). ``"critic_spread"``: where the critics of an
+        :class:`~sb3_budget.EnsembleActorCriticPolicy` disagree. ``"learning_progress"``: where returns change.
+        ``"uniform"``: the control. Or a function of :class:`~sb3_budget.Anchors`; or weights by signal (float or
+        schedule), for the sum of the signals' ranks; or a :class:`~sb3_budget.SignalBandit`, which learns which to follow.
     :param cells: State abstraction: an object like :class:`~sb3_budget.QuantisedCells`, or a function of a batch of
         observations that returns one hashable key for each. By default exact for discrete observations, quantised for
         short vectors, and a quantised random projection for others.
@@ -80,7 +84,16 @@ class BudgetAllocatorCallback(BaseCallback):
     :param archive_size: Largest number of saved states.
     :param refresh: Chance that a visit to a known cell replaces its state.
     :param horizon: Longest length of an episode that begins in an archived state [steps]. ``None`` leaves the environment's
-        own limit, which counts from 0 there.
+        own limit, which counts from 0 there. Or a function of :class:`~sb3_budget.Anchors` that returns the length for
+        each, or ``"adaptive"``, a :class:`~sb3_budget.DoublingHorizon`.
+    :param ramp: The share of archived starts grows from 0 to ``1 - floor`` for so long after the warm-up: a share of the
+        training (float) or steps (int).
+    :param max_kl: Where the latest update's ``approx_kl`` is larger, the share of archived starts is smaller, in proportion: a
+        policy that changes fast is not also moved to other states. ``None`` (default) for no guard.
+    :param min_entropy: Where the policy's entropy [nats] is smaller, so is that share, by the ratio of the numbers of
+        actions that are still tried. ``None`` (default) for no guard.
+    :param record_starts: File (``.npz``) for the starts of each update, written when training ends: ``sb3-budget plot`` draws
+        it.
     :param success: ``(info) -> bool`` at the end of an episode, for ``"contrast"``. By default ``info["is_success"]`` where
         there is one, and otherwise whether the return is above the median of the last 200 episodes, or their best.
     :param seed: Seed of the draws. The model's seed by default.
@@ -91,32 +104,28 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def __init__(
         self,
-        priority: str | Priority = "contrast",
+        priority: str | Priority | Mapping[str | Priority, Weight] = "contrast",
         cells: Cells | Callable[[Any], list[Any]] | None = None,
         floor: float | Schedule = 0.2,
         warmup: int | float = 0.1,
         temperature: float = 1.0,
         archive_size: int = 2000,
         refresh: float = 0.02,
-        horizon: int | None = None,
+        horizon: int | str | AnchorHorizon | None = None,
         success: SuccessRule | None = None,
+        ramp: int | float = 0,
+        max_kl: float | None = None,
+        min_entropy: float | None = None,
+        record_starts: str | Path | None = None,
         seed: int | None = None,
         verbose: int = 0,
     ):
         super().__init__(verbose)
-        self.priority = parse_priority(priority)
-        if not callable(floor):
-            require_share("floor", floor)
+        self._plan = StartPlan(priority, horizon, temperature)
+        self._strength = StartStrength(floor, ramp, max_kl, min_entropy)
         require_steps_or_fraction("warmup", warmup)
-        if not temperature > 0.0:
-            raise ValueError(f"temperature={temperature} must be positive")
-        if horizon is not None and horizon < 1:
-            raise ValueError(f"horizon={horizon} must be at least 1 step")
-        self.floor = FloatSchedule(floor)
-        self._off = not callable(floor) and floor == 1.0
         self.warmup = warmup
-        self.temperature = temperature
-        self.horizon = horizon
+        self.record_starts = record_starts
         self._cells: Any = FunctionCells(cells) if callable(cells) else cells
         self._rng = np.random.default_rng(seed)
         self._seeded = seed is not None
@@ -124,11 +133,12 @@ class BudgetAllocatorCallback(BaseCallback):
         self._labels = OutcomeLabels(success)
         self._predictor: SuccessPredictor | None = None
         self._joins_parts = False
-        self._advantages = np.full(archive_size, np.nan)
-        self._versions = np.zeros(archive_size, dtype=np.int64)
+        self._record = AnchorRecord(archive_size)
         self._recent: deque[bool] = deque(maxlen=RECENT)
         self._n_own, self._n_archived = 0, 0
         self._frozen = False
+        #: Seconds that it took since training began.
+        self.seconds = 0.0
 
     # ------------------------------------------------------------------ set-up
 
@@ -150,14 +160,13 @@ class BudgetAllocatorCallback(BaseCallback):
             dtype = np.float32 if self._joins_parts else space.dtype or np.float32
             self._cells = default_cells(shape, dtype, isinstance(space, spaces.Discrete))
         self._n_features = spaces.flatdim(space)
-        self._predicts = self.priority is contrast_priority
+        self._predicts = contrast_priority in self._plan.signals
         if self._predicts and self._n_features > MOST_FEATURES:
             raise ValueError(
                 f"priority='contrast' predicts success from observations, and {self._n_features} numbers are too many: "
                 "use 'novelty' or 'advantage'"
             )
-        if self.priority is advantage_priority and not hasattr(self.model, "rollout_buffer"):
-            raise ValueError(f"priority='advantage' needs an on-policy algorithm, not {type(self.model).__name__}")
+        self._measured = Measured.of(self._plan, self.model)
         if self._predictor is None and self._predicts:
             self._predictor = SuccessPredictor(self._n_features, seed=self.model.seed)
         if not self._seeded and self.model.seed is not None:
@@ -180,11 +189,14 @@ class BudgetAllocatorCallback(BaseCallback):
         if self._joins_parts:
             first = self._features
         self._present = self.archive.rows(self._cells.keys(first)) if self._frozen else np.full(self._venv.num_envs, -1)
-        self._rollout_rows: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        self._probabilities: NDArray[np.float64] | None = None
+        self._notes = RolloutNotes(self._record, self._measured)
+        self._strength.start(self.model, self._warmup_steps)
+        self._starts = None if self.record_starts is None else StartLog()
+        self._hint = DensityHint(self._venv.num_envs)
+        self._plan.outdate()
         self._next_update = self.num_timesteps
         self._minibatches_due = 0.0
-        self._seconds, self._began = 0.0, perf_counter()
+        self.seconds, self._began = 0.0, perf_counter()
 
     @property
     def active(self) -> bool:
@@ -201,15 +213,21 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _draw(self, slot: int) -> Start | None:
         """The start sampler."""
-        if not self.active or self._rng.random() < self.floor(self.model._current_progress_remaining):
+        progress_remaining = self.model._current_progress_remaining
+        if not self.active or self._rng.random() < self._strength.own_share(self.num_timesteps, progress_remaining):
             self._n_own += 1
+            if self._starts is not None:
+                self._starts.add_own()
             return None
-        if self._probabilities is None or len(self._probabilities) != len(self.archive):
-            self._probabilities = allocation.rank(self.priority(self.anchors()), self.temperature)
-        row = int(self._rng.choice(len(self.archive), p=self._probabilities))
+        began = perf_counter()
+        row, horizon = self._plan.draw(len(self.archive), self.anchors, self._rng)
+        self.seconds += perf_counter() - began
         self._n_archived += 1
         state = self.archive.choose(row)
-        return Start(("cell", row, int(self.archive.versions[row])), snapshot=state, keep_time=False, horizon=self.horizon)
+        start_id = (CELL, row, int(self.archive.versions[row]))
+        if self._starts is not None:
+            self._starts.add(start_id, state.observation)
+        return Start(start_id, snapshot=state, keep_time=False, horizon=horizon)
 
     def _draw_for_group(self, group: int, episode: int, rng: np.random.Generator) -> Start | None:
         return self._draw(group)
@@ -221,26 +239,31 @@ class BudgetAllocatorCallback(BaseCallback):
         success = np.full(len(self.archive), np.nan)
         if self._predictor is not None and sum(self._recent) >= LEAST_SUCCESSES:
             success = self._predictor.predict(np.stack(self.archive.observations))
-        return Anchors(self.archive.visits, self.archive.chosen, self._present_advantages().copy(), success)
-
-    def _present_advantages(self) -> NDArray[np.float64]:
-        """Moving averages by row; those of rows that have another cell now are unknown."""
         n = len(self.archive)
-        self._advantages[:n][self._versions[:n] != self.archive.versions] = np.nan
-        self._versions[:n] = self.archive.versions
-        return self._advantages[:n]
+        self._record.follow(self.archive.versions)
+        return Anchors(
+            visits=self.archive.visits,
+            chosen=self.archive.chosen,
+            advantages=self._record.advantages.values[:n].copy(),
+            success=success,
+            td_errors=self._record.td_errors.values[:n].copy(),
+            progress=self._record.progress.values[:n],
+            spread=self._record.spread.values[:n].copy(),
+            cuts=self._record.cuts[:n].copy(),
+            observations=[state.observation for state in self.archive.states],
+            progress_remaining=self.model._current_progress_remaining,
+        )
 
     # ------------------------------------------------------------------ steps
 
     def _on_step(self) -> bool:
-        if self._off:
+        if self._strength.off:
             return True
         began = perf_counter()
         # What the environment showed, before wrappers above normalised or stacked it.
         observations = self._venv.last_obs
-        self._rollout_rows.append(
-            (self._present, self.archive.versions[self._present] if len(self.archive) else self._present)
-        )
+        versions = self.archive.versions[self._present] if len(self.archive) else self._present
+        self._notes.step(self._present, versions, self.model.policy, self.locals["dones"], self.locals["infos"])
         if self._predicts:
             self._label()
         if self._predicts or self._joins_parts:
@@ -256,8 +279,9 @@ class BudgetAllocatorCallback(BaseCallback):
             self._present = self._archive(observations)
         if self.num_timesteps >= self._next_update:
             self._next_update = self.num_timesteps + UPDATE_STEPS
-            self._probabilities = None
-        self._seconds += perf_counter() - began
+            self._plan.outdate()
+        self._hint.look(self.model, self.locals, warming_up)
+        self.seconds += perf_counter() - began
         return True
 
     def _observe(self, observations: Any) -> None:
@@ -296,29 +320,31 @@ class BudgetAllocatorCallback(BaseCallback):
 
     # ------------------------------------------------------------------ rollouts
 
+    def _on_rollout_start(self) -> None:
+        self._strength.follow(self.logger.name_to_value)
+
     def _on_rollout_end(self) -> None:
-        rows, self._rollout_rows = self._rollout_rows, []
         buffer = getattr(self.model, "rollout_buffer", None)
-        if buffer is not None and rows and self._frozen:
-            cells, versions = (np.stack(column) for column in zip(*rows, strict=True))
-            # A row that has another cell now, or none, says nothing of the step that was taken there.
-            cells = np.where((cells >= 0) & (self.archive.versions[cells] == versions), cells, -1)
-            self._average(cells, np.abs(buffer.advantages[: len(rows)]))
+        if self._plan.bandit is not None:
+            error = None if buffer is None else float(np.mean((buffer.returns - buffer.values) ** 2))
+            self._plan.bandit.record(self._notes.n_rows * self._venv.num_envs, self._notes.own_returns, error)
+        self._record.follow(self.archive.versions)
+        self._notes.close(buffer)
+        if self._starts is not None:
+            self._starts.close_update(self.num_timesteps)
+        self._log()
+
+    def _log(self) -> None:
         self.logger.record("budget/archive_size", len(self.archive))
         self.logger.record("budget/archive_starts", self.archive_starts)
-        self.logger.record("budget/allocator_time", self._seconds / max(perf_counter() - self._began, 1e-9))
+        self.logger.record("budget/allocator_time", self.seconds / max(perf_counter() - self._began, 1e-9))
+        self.logger.record("budget/start_strength", self._strength.strength(self.num_timesteps))
         if self._recent:
             self.logger.record("budget/success_rate", float(np.mean(self._recent)))
         if self._predictor is not None and not np.isnan(self._predictor.brier_score):
             self.logger.record("budget/success_brier", self._predictor.brier_score)
-
-    def _average(self, rows: NDArray[np.int64], advantages: NDArray[np.floating]) -> None:
-        """Moving average of the absolute advantages of each archived cell."""
-        known = rows >= 0
-        cells, inverse = np.unique(rows[known], return_inverse=True)
-        means = np.bincount(inverse, weights=advantages[known]) / np.maximum(np.bincount(inverse), 1)
-        old = self._present_advantages()[cells]
-        self._advantages[cells] = np.where(np.isnan(old), means, (1 - ADVANTAGE_RATE) * old + ADVANTAGE_RATE * means)
+        for key, value in self._plan.log_values(self.model._current_progress_remaining).items():
+            self.logger.record(key, value)
 
     def _on_training_end(self) -> None:
         """Starts are the environment's own again."""
@@ -327,16 +353,20 @@ class BudgetAllocatorCallback(BaseCallback):
             starts.first_rule = None
         else:
             self._venv.set_start_sampler(None, owner=type(self).__name__)
+        if self._starts is not None and self.record_starts is not None:
+            save_table(self._starts.table(), self.record_starts)
 
     # ------------------------------------------------------------------ persistence
 
     def save(self, path: str | Path) -> None:
         """
-        Save what has been learnt: the archive with its states, the cells, the predictor, counters and generator.
+        Save what has been learnt: archive, cells, predictor, averages, bandit, counters and generator.
 
         :param path: File to write.
         """
-        Path(path).write_bytes(cloudpickle.dumps({name: self.__dict__[name] for name in STATE}))
+        Path(path).write_bytes(
+            cloudpickle.dumps({"bandit": self._plan.bandit, **{name: self.__dict__[name] for name in STATE}})
+        )
 
     def load(self, path: str | Path) -> None:
         """
@@ -344,5 +374,9 @@ class BudgetAllocatorCallback(BaseCallback):
 
         :param path: File to read.
         """
-        self.__dict__.update(cloudpickle.loads(Path(path).read_bytes()))
+        saved = cloudpickle.loads(Path(path).read_bytes())
+        bandit = saved.pop("bandit")
+        if bandit is not None and self._plan.bandit is not None:
+            self._plan.priority = bandit
+        self.__dict__.update(saved)
         self._seeded = True

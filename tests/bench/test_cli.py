@@ -122,6 +122,9 @@ def test_overhead_prints_the_pairs_and_the_kinds_of_vec_env(capsys):
     for key in ("wrapper_step", "gate_and_buffer_collect", "stops_collect", "thinning_get", "group_update", "grpo_iteration"):
         assert set(measured[key]) == {"off", "on", "ratio"}
         assert measured[key]["ratio"] > 0
+    for by_priority in measured["allocator"].values():
+        for cost in by_priority.values():
+            assert 0.0 < cost["per_step"] and 0.0 < cost["share"] < 1.0
     for row in measured["vec_envs"]["envs"].values():
         assert set(row) == {"dummy", "thread", "subproc", "thread_against_dummy", "thread_against_subproc"}
         assert min(row.values()) > 0

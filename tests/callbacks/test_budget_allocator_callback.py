@@ -20,6 +20,7 @@ from sb3_budget import (
     StateWrapper,
     ThreadVecEnv,
 )
+from sb3_budget.callbacks import rollout_notes
 
 SMALL = {"n_steps": 32, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [8]}}
 
@@ -233,11 +234,10 @@ def test_stacked_and_named_observations_are_taken_below_the_wrappers():
         assert 1 < len(allocator.archive) <= Chain.length
 
 
-def test_advantages_go_to_the_cells_in_which_they_were_taken():
-    allocator = BudgetAllocatorCallback("advantage", warmup=0, archive_size=3, refresh=0.0)
+def test_advantages_go_to_the_cells_in_which_they_were_taken(monkeypatch):
     credited = []
-    average = allocator._average
-    allocator._average = lambda rows, advantages: (credited.append((rows, advantages)), average(rows, advantages))
+    monkeypatch.setattr(rollout_notes, "credit", lambda average, rows, values: credited.append((rows, values)))
+    allocator = BudgetAllocatorCallback("advantage", warmup=0, archive_size=3, refresh=0.0)
     venv = EpisodeControlVecEnv(make_vec_env("MountainCar-v0", 4, seed=0), seed=0)
     PPO("MlpPolicy", venv, **SMALL).learn(512, callback=allocator)
     rows = np.stack([each for each, _ in credited])

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb3_budget.core import contrast as core
+from sb3_budget.core.allocation import anchor_weights
 
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)
 SUCCESS = st.floats(0.0, 1.0)
@@ -133,3 +134,44 @@ def test_misuse_is_told():
         core.root_then_prefix([0.5, 0.5], [[0.5]], 8, 0.5)
     with pytest.raises(ValueError, match=r"root_share must be in \[0, 1\], got -1"):
         core.root_then_prefix([0.5], [[0.5]], 8, -1)
+
+
+def tree_of(episodes, continuations):
+    """
+    Leaves of a tree: of every episode its own end, and the ends of its continuations.
+
+    :return: episode and outcome of each leaf
+    """
+    leaves = [(number, outcome) for number, (_, own) in enumerate(episodes) for outcome in (own, *continuations[number])]
+    return [episode for episode, _ in leaves], np.array([outcome for _, outcome in leaves], dtype=float)
+
+
+def test_leaves_averaged_over_their_episode_and_their_root_keep_the_objective():
+    """
+    Two roots with prefixes left and right, which the policy comes to with a chance, and which succeed with another. Every tree
+    that a fixed allocation can grow is enumerated with its probability. Prefixes are continued by their contrast.
+    """
+    rho = np.array([0.75, 0.25])
+    left, success = [0.5, 0.2], [[0.9, 0.3], [0.5, 0.0]]
+    shares = core.root_then_prefix([0.6, 0.1], success, budget=8, root_share=0.5)
+    extra = [part // 2 for part in shares.prefixes]  # of each episode there, so that no outcome decides a number
+    objective = sum(rho[r] * (left[r] * success[r][0] + (1 - left[r]) * success[r][1]) for r in range(2))
+    roots = [0, 0, 1]
+    expected, plain = 0.0, 0.0
+    for prefixes in product((0, 1), repeat=len(roots)):
+        chance_of_prefixes = np.prod([left[r] if p == 0 else 1 - left[r] for r, p in zip(roots, prefixes, strict=True)])
+        sizes = [1 + int(extra[r][p]) for r, p in zip(roots, prefixes, strict=True)]
+        for outcomes in product((0.0, 1.0), repeat=sum(sizes)):
+            ends = np.split(np.array(outcomes), np.cumsum(sizes)[:-1])
+            p_success = [success[r][p] for r, p in zip(roots, prefixes, strict=True)]
+            chance = chance_of_prefixes * np.prod(
+                [q if end else 1 - q for q, own in zip(p_success, ends, strict=True) for end in own]
+            )
+            leaves, outcome = tree_of([(r, own[0]) for r, own in zip(roots, ends, strict=True)], [own[1:] for own in ends])
+            weights = anchor_weights(leaves, anchor_weights(roots, rho))
+            expected += chance * np.mean(weights * outcome)
+            plain += chance * outcome.mean()
+    assert max(part.max() for part in extra) > 0
+    assert expected == pytest.approx(objective, abs=1e-12)
+    # Counting every leaf alike would train on another objective.
+    assert abs(plain - objective) > 0.02

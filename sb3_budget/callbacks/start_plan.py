@@ -1,0 +1,86 @@
+"""Which archived state comes next, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_budget.core.allocation import rank
+from sb3_budget.core.anchor_horizons import AnchorHorizon, DoublingHorizon, parse_horizon, steps_of
+from sb3_budget.core.anchors import Anchors, Priority, WeightedPriority, parse_priority, parts
+from sb3_budget.core.signal_bandit import SignalBandit
+
+
+class StartPlan:
+    """
+    Draws rows of an archive by priority. What it draws from is computed when it is first needed, and again after
+    :meth:`outdate`.
+
+    :param priority: As for :class:`~sb3_budget.BudgetAllocatorCallback`, like all others.
+    :param horizon: See there.
+    :param temperature: See there.
+    :raises ValueError: if an argument is out of range.
+    """
+
+    def __init__(self, priority: Any, horizon: int | str | AnchorHorizon | None, temperature: float):
+        if not temperature > 0.0:
+            raise ValueError(f"temperature={temperature} must be positive")
+        self.priority: Priority = parse_priority(priority)
+        self.horizon = parse_horizon(horizon)
+        self.temperature = temperature
+        self._probabilities: NDArray[np.float64] | None = None
+        self._horizons: NDArray[np.int64] | None = None
+
+    @property
+    def signals(self) -> list[Priority]:
+        """What the priority is made of."""
+        return parts(self.priority)
+
+    @property
+    def bandit(self) -> SignalBandit | None:
+        """The bandit that chooses among signals, if there is one."""
+        return self.priority if isinstance(self.priority, SignalBandit) else None
+
+    @property
+    def doubles(self) -> bool:
+        """Whether horizons follow from episodes that were cut."""
+        return isinstance(self.horizon, DoublingHorizon)
+
+    def outdate(self) -> None:
+        """Let the next draw compute priorities anew."""
+        self._probabilities = None
+
+    def draw(self, n: int, anchors: Callable[[], Anchors], rng: np.random.Generator) -> tuple[int, int | None]:
+        """
+        :param n: Number of archived states.
+        :param anchors: Returns what is known of them.
+        :param rng: Source of randomness.
+        :return: Row of one of them, and the longest length of the episode [steps], ``None`` for the environment's own.
+        """
+        if self._probabilities is None or len(self._probabilities) != n:
+            known = anchors()
+            self._probabilities = rank(self.priority(known), self.temperature)
+            self._horizons = steps_of(self.horizon, known) if callable(self.horizon) else None
+        row = int(rng.choice(n, p=self._probabilities))
+        if callable(self.horizon):
+            assert self._horizons is not None
+            return row, int(self._horizons[row])
+        return row, self.horizon
+
+    def log_values(self, progress_remaining: float) -> dict[str, float]:
+        """
+        :param progress_remaining: Of the training, from 1 to 0.
+        :return: Weights of the signals, or the chances that a bandit follows each, by key.
+        """
+        log, weights = {}, {}
+        if self.bandit is not None:
+            weights = self.bandit.probabilities
+            if self.bandit.rewards:
+                log["budget/bandit_reward"] = self.bandit.rewards[-1]
+        elif isinstance(self.priority, WeightedPriority):
+            weights = self.priority.weights_at(progress_remaining)
+        # A longer name would be cut on the console.
+        return {**log, **{f"budget/signal_{name[:22]}": weight for name, weight in weights.items()}}

@@ -1,0 +1,99 @@
+"""Where episodes began, update by update."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class StartTable(NamedTuple):
+    """
+    :param steps: The model's steps at the end of each update's rollout, shape (n_updates,).
+    :param own: Episodes that began where the environment does, shape (n_updates,).
+    :param counts: Episodes that began in each archived cell, shape (n_updates, n_cells); cells in order of their first start.
+    :param places: An observation in each cell if it is one number or two, shape (n_cells, 1 or 2); otherwise (n_cells, 0).
+    """
+
+    steps: NDArray[np.int64]
+    own: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    places: NDArray[np.float64]
+
+
+class StartLog:
+    """Counts the starts of episodes by archived cell and by update."""
+
+    def __init__(self) -> None:
+        self._columns: dict[Hashable, int] = {}
+        self._places: list[NDArray[np.float64]] = []
+        self._steps: list[int] = []
+        self._own: list[int] = []
+        self._entries: list[tuple[int, int]] = []
+        self._present_own = 0
+
+    def add(self, cell: Hashable, observation: Any) -> None:
+        """
+        :param cell: Name of an archived cell that an episode begins in.
+        :param observation: Of the state in it.
+        """
+        column = self._columns.setdefault(cell, len(self._columns))
+        if column == len(self._places):
+            self._places.append(_place(observation))
+        self._entries.append((len(self._steps), column))
+
+    def add_own(self) -> None:
+        """An episode begins where the environment does."""
+        self._present_own += 1
+
+    def close_update(self, num_timesteps: int) -> None:
+        """
+        :param num_timesteps: The model's steps so far.
+        """
+        self._steps.append(num_timesteps)
+        self._own.append(self._present_own)
+        self._present_own = 0
+
+    def table(self) -> StartTable:
+        """
+        :return: Everything up to the latest update that was closed.
+        """
+        counts = np.zeros((len(self._steps), len(self._columns)), dtype=np.int64)
+        for update, column in self._entries:
+            if update < len(counts):
+                counts[update, column] += 1
+        places = np.stack(self._places) if self._places else np.zeros((0, 0))
+        return StartTable(np.array(self._steps, dtype=np.int64), np.array(self._own, dtype=np.int64), counts, places)
+
+
+def save_table(table: StartTable, path: str | Path) -> None:
+    """
+    :param table: What to write.
+    :param path: An ``.npz`` file.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, **table._asdict())
+
+
+def load_table(path: str | Path) -> StartTable:
+    """
+    :param path: An ``.npz`` file that :func:`save_table` wrote.
+    :return: What is in it.
+    :raises ValueError: if it is none.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return StartTable(*(found[name] for name in StartTable._fields))
+    except (KeyError, OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is no file of starts, as record_starts of BudgetAllocatorCallback writes it") from error
+
+
+def _place(observation: Any) -> NDArray[np.float64]:
+    """Coordinates for a picture, as far as an observation is one."""
+    if isinstance(observation, (dict, tuple)):
+        return np.zeros(0)
+    numbers = np.asarray(observation, dtype=np.float64).ravel()
+    return numbers if numbers.size <= 2 else np.zeros(0)
