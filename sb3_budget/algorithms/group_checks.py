@@ -24,8 +24,6 @@ WHOLE_EPISODES = tuple(FinishedGroupBufferMixin.ADVANTAGES)
 ADVANTAGES = (*GroupBufferMixin.ADVANTAGES, *WHOLE_EPISODES)
 #: Groups are judged over so many rollouts, and do little below these numbers.
 ROLLOUTS, LEAST_COEFFICIENT, LEAST_PEERS = 20, 0.1, 0.5
-#: Updates that rows may wait on average for other members before it is said.
-MOST_AGE = 5.0
 
 
 def controlled(venv: VecEnv) -> VecEnv:
@@ -130,28 +128,6 @@ def require_sense(model: GRPO, normalize_advantage: bool) -> None:
         raise ValueError(
             f"zero_variance_shaping is for groups whose returns are alike, which {type(rule).__name__} leaves out: use "
             "max_discarded=0"
-        )
-
-
-class DriftingGroups:
-    """Warns once when rows wait for their group so long that they are of another policy."""
-
-    def __init__(self) -> None:
-        self._warned = False
-
-    def watch(self, row_age: float, episode_age: float) -> None:
-        """
-        :param row_age: Mean number of updates since the rows of an update were collected.
-        :param episode_age: Number of updates that an episode takes by itself.
-        """
-        if self._warned or not row_age > MOST_AGE + episode_age:
-            return
-        self._warned = True
-        warnings.warn(
-            f"Rows wait {row_age:.1f} updates on average until the last member of their group has ended: members have drifted "
-            "apart. Longer rollouts, smaller groups, or advantage='residual', which waits for nobody, keep data fresh",
-            UserWarning,
-            stacklevel=2,
         )
 
 

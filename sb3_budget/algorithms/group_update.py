@@ -94,9 +94,7 @@ def _loss(
     entropy_loss = -th.mean(-log_prob) if entropy is None else -th.mean(entropy)
     loss = policy_loss + model.ent_coef * entropy_loss + model.vf_coef * value_loss
     if model.reference_policy is not None:
-        with th.no_grad():
-            _, reference_log_prob, _ = model.reference_policy.evaluate_actions(samples.observations, actions)
-        divergence = k3(log_prob, reference_log_prob).mean()
+        divergence = k3(log_prob, model.reference_policy.log_prob(samples.observations, actions)).mean()
         loss = loss + model.beta * divergence
         logs["budget/kl"].append(divergence.item())
 

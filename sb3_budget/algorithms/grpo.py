@@ -6,21 +6,18 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import torch as th
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
-from stable_baselines3.common.save_util import load_from_zip_file
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_wrapper
 
 from sb3_budget.algorithms import group_update
 from sb3_budget.algorithms.group_checks import (
     WHOLE_EPISODES,
-    DriftingGroups,
     InertGroups,
     controlled,
     require_entropy_of_states,
@@ -28,13 +25,14 @@ from sb3_budget.algorithms.group_checks import (
     require_no_memory,
     require_sense,
 )
+from sb3_budget.algorithms.reference_policy import ReferencePolicy
 from sb3_budget.buffers.finished_group_buffer import (
     FinishedGroupBufferMixin,
     FinishedGroupDictRolloutBuffer,
     FinishedGroupRolloutBuffer,
 )
 from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin, GroupDictRolloutBuffer, GroupRolloutBuffer
-from sb3_budget.callbacks.note_rewards import NoteRewards
+from sb3_budget.callbacks.note_rows import NoteRows
 from sb3_budget.core.groups import require_groups
 from sb3_budget.policies.ensemble_actor_critic import (
     EnsembleActorCriticCnnPolicy,
@@ -96,8 +94,8 @@ class GRPO(PPO):
         ``"constant"``: the sum over steps by the number of steps of a rollout.
     :param clip_range_high: Upper clip range of the ratio (float or schedule); ``clip_range`` is the lower one then.
     :param importance_sampling_level: ``"step"`` (default), or ``"episode"``: one ratio per episode, for ``"outcome"``.
-    :param beta: Coefficient of the divergence from a reference policy, which is the policy that the model began with, or
-        was loaded with.
+    :param beta: Coefficient of the divergence from a reference policy, which is the policy that the first training with it
+        began with: a fresh one, or one that was loaded. It is saved with the model.
     :param reference_interval: The reference becomes the present policy after so many updates. Never by default.
     :param zero_variance_shaping: Strength of an advantage for groups whose returns are alike, by the policy's entropy,
         with ``"outcome"`` or ``"return_to_go"``. 0 by default. It needs an entropy that depends on the state: discrete
@@ -160,11 +158,10 @@ class GRPO(PPO):
         self.zero_variance_shaping = zero_variance_shaping
         self.good_return = good_return
         self.start_rule = start_rule
-        self.reference_policy: ActorCriticPolicy | None = None
+        self.reference_policy: ReferencePolicy | None = None
         self._starts: GroupStarts | None = None
         self._n_trainings = 0
         self._inert = InertGroups()
-        self._drift = DriftingGroups()
         given = set(self._buffer_arguments).intersection(rollout_buffer_kwargs or {})
         if given:
             raise ValueError(f"{' and '.join(sorted(given))} of the buffer are arguments of GRPO itself")
@@ -209,38 +206,39 @@ class GRPO(PPO):
 
     def _setup_model(self) -> None:
         whole = self.advantage in WHOLE_EPISODES
-        if self.rollout_buffer_class is None or self.rollout_buffer_class in BUFFERS.values():
-            self.rollout_buffer_class = BUFFERS[whole, isinstance(self.observation_space, spaces.Dict)]
-        if not issubclass(self.rollout_buffer_class, FinishedGroupBufferMixin if whole else GroupBufferMixin):
+        own_class, own_arguments = self.rollout_buffer_class, self.rollout_buffer_kwargs
+        buffer_class = self.rollout_buffer_class
+        if buffer_class is None or buffer_class in BUFFERS.values():
+            buffer_class = BUFFERS[whole, isinstance(self.observation_space, spaces.Dict)]
+        if not issubclass(buffer_class, FinishedGroupBufferMixin if whole else GroupBufferMixin):
             kind = "FinishedGroupRolloutBuffer" if whole else "GroupRolloutBuffer"
             raise ValueError(
-                f"rollout_buffer_class={self.rollout_buffer_class.__name__} knows no groups with "
-                f"advantage={self.advantage!r}: use {kind} or a subclass"
+                f"rollout_buffer_class={buffer_class.__name__} knows no groups with advantage={self.advantage!r}: use {kind} "
+                "or a subclass"
             )
         arguments = self._buffer_arguments
         if self.n_envs % self.group_size:
             # A model that is loaded with one env, to watch it, trains no groups.
             arguments["group_size"] = 1
         require_sense(self, False)
-        self.rollout_buffer_kwargs = {**self.rollout_buffer_kwargs, **arguments}
+        if isinstance(self.start_rule, StartPool) and self.seed is not None:
+            self.start_rule.follow_seed(self.seed)
         if not self.leaves_scale_to_ppo:
             self.normalize_advantage = False
+        self.rollout_buffer_class, self.rollout_buffer_kwargs = buffer_class, {**own_arguments, **arguments}
         super()._setup_model()
+        # What is saved is what was asked for: PPO.load of it has no groups.
+        self.rollout_buffer_class, self.rollout_buffer_kwargs = own_class, own_arguments
         require_no_memory(self.policy)
         self.rollout_buffer.seed(self.seed)
         if self.clip_range_high is not None:
             self.clip_range_high = FloatSchedule(self.clip_range_high)
         if self.zero_variance_shaping > 0.0:
             require_entropy_of_states(self.policy)
-        if self.beta > 0.0:
-            # A copy of its parameters: gSDE's noise cannot be copied.
-            policy = self.policy_class(
-                self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **self.policy_kwargs
-            )
-            assert isinstance(policy, ActorCriticPolicy)
-            policy.load_state_dict(self.policy.state_dict())
-            policy.to(self.device).set_training_mode(False)
-            self.reference_policy = policy
+        if self.beta == 0.0:
+            self.reference_policy = None
+        if self.reference_policy is not None:
+            self.reference_policy.restore(self)
 
     def _setup_learn(
         self,
@@ -256,6 +254,8 @@ class GRPO(PPO):
                 "A start begins a whole game, so that with EpisodicLifeEnv no second life is ever played: make the env with "
                 "wrapper_kwargs={'terminal_on_life_loss': False}"
             )
+        if self.beta > 0.0 and self.reference_policy is None:
+            self.reference_policy = ReferencePolicy(self)
         starts = self._prepare_starts()
         resets = reset_num_timesteps or self._last_obs is None
         if resets:
@@ -268,17 +268,18 @@ class GRPO(PPO):
                 self._last_obs = None
                 raise
         # From the source: a callback that ends a training leaves an end that the buffer has not seen.
-        begin = np.asarray(self._last_episode_starts, dtype=np.int64)
-        self.rollout_buffer.continue_from(starts.episodes - 1 - begin, self._control.ages - 1)
+        self.rollout_buffer.continue_from(self._control.ages - 1)
         return prepared
 
     def _prepare_starts(self) -> GroupStarts:
         """The sampler of this training: the last one, or one that goes on from it where groups or rule are others now."""
         old, rule = self._starts, self.start_rule or seeded_start
-        if old is None or (len(old.episodes), old.group_size, old.rule) != (self.n_envs, self.group_size, rule):
+        fill = self.advantage in WHOLE_EPISODES
+        wanted = (self.n_envs, self.group_size, rule, fill)
+        if old is None or (len(old.episodes), old.group_size, old.rule, old.fill) != wanted:
             seed = int(np.random.default_rng().integers(2**31)) if self.seed is None else self.seed
-            first = 0 if old is None else int(old.episodes.max())
-            self._starts = GroupStarts(self.n_envs, self.group_size, seed if old is None else old.seed, rule, first)
+            first = 0 if old is None else int(old.episodes.max()) + 1
+            self._starts = GroupStarts(self.n_envs, self.group_size, seed if old is None else old.seed, rule, first, fill)
             if old is not None:
                 # Slots that are in the middle of an episode meet again at the next reset.
                 self._last_obs = None
@@ -291,7 +292,7 @@ class GRPO(PPO):
     def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
         prepared = super()._init_callback(callback, progress_bar)
         # A list of our own: the user's callbacks are initialised already, and theirs to keep.
-        joined = CallbackList([NoteRewards()])
+        joined = CallbackList([NoteRows()])
         joined.init_callback(self)
         joined.callbacks.insert(0, prepared)
         return joined
@@ -314,8 +315,6 @@ class GRPO(PPO):
             self.logger.record("budget/group_coefficient", statistics.coefficient)
             self._inert.watch(statistics.coefficient, statistics.mean_peers)
         if isinstance(buffer, FinishedGroupBufferMixin):
-            longest = max((int(group.lengths.max()) for group in buffer.finished), default=0)
-            self._drift.watch(buffer.row_age, longest / buffer.buffer_size)
             self.logger.record("budget/row_age", buffer.row_age)
         if buffer.finished:
             self.logger.record("budget/reward_std", statistics.outcomes.reward_std)
@@ -333,6 +332,7 @@ class GRPO(PPO):
         finished = [group for group in finished if pool.gave(group.group, group.episode)]
         groups = [(group.group, group.episode) for group in finished]
         used = pool.record([(*key, group.raw_returns) for key, group in zip(groups, finished, strict=True)])
+        pool.forget(self.rollout_buffer.outcomes.oldest)
         self.rollout_buffer.leave_out(key for key, is_used in zip(groups, used, strict=True) if not is_used)
         for key, value in pool.log_values().items():
             self.logger.record(key, value)
@@ -348,28 +348,4 @@ class GRPO(PPO):
         if self.reference_interval is not None and self.reference_policy is not None:
             self._n_trainings += 1
             if self._n_trainings % self.reference_interval == 0:
-                self.reference_policy.load_state_dict(self.policy.state_dict())
-
-    # ------------------------------------------------------------------ persistence
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "reference_policy"]
-
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        state_dicts, tensors = super()._get_torch_save_params()
-        return ([*state_dicts, "reference_policy"] if self.reference_policy is not None else state_dicts), tensors
-
-    def set_parameters(
-        self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
-    ) -> None:
-        if not isinstance(load_path_or_dict, dict):
-            _, load_path_or_dict, _ = load_from_zip_file(load_path_or_dict, device=device, load_data=False)
-        if isinstance(load_path_or_dict, dict):
-            given = dict(load_path_or_dict)
-            if self.reference_policy is None:
-                given.pop("reference_policy", None)
-            elif "policy" in given:
-                # A model that was trained without a reference: it is one itself.
-                given.setdefault("reference_policy", given["policy"])
-            load_path_or_dict = given
-        super().set_parameters(load_path_or_dict, exact_match, device)
+                self.reference_policy.follow(self)

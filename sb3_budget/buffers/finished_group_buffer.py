@@ -18,7 +18,7 @@ from sb3_budget.core.group_advantages import (
     scaled,
     shaped_by_entropy,
 )
-from sb3_budget.core.group_outcomes import alike
+from sb3_budget.core.groups import equal_returns
 
 AGGREGATIONS = ("step", "episode", "constant")
 FIELDS = ("actions", "values", "log_probs", "returns")
@@ -29,15 +29,16 @@ class Rows(NamedTuple):
     Rows of a rollout, flat.
 
     :param observations: Observations by key; the key is ``""`` where there is only one.
-    :param columns: What SB3's buffers hold of a row, and ``group``, ``slot``, ``episode``, ``time``, ``reward``,
-        ``weight``, ``age``: rollouts since it was added, and ``finished``: which of the finished groups it is of, or -1.
+    :param columns: What SB3's buffers hold of a row, and ``group``, ``episode``: number of its start, ``member``
+        that played it, ``time``, ``reward``, ``weight``, ``age``: rollouts since it was added, and ``finished``: which of the
+        finished groups it is of, or -1.
     """
 
     observations: dict[str, NDArray[Any]]
     columns: dict[str, NDArray[Any]]
 
     def __len__(self) -> int:
-        return len(self.columns["slot"])
+        return len(self.columns["group"])
 
     @property
     def batch(self) -> Any:
@@ -60,13 +61,22 @@ class Rows(NamedTuple):
         return Rows(*({name: np.concatenate([own[name], other[name]]) for name in own} for own, other in pairs))
 
 
+def played(columns: dict[str, NDArray[Any]], used: Any = slice(None)) -> NDArray[np.int64]:
+    """
+    :param columns: Columns of :class:`Rows`.
+    :param used: Which of the rows.
+    :return: A number for the episode of each of these rows, from 0. A start is played by each member once.
+    """
+    return numbered(*(columns[name][used] for name in ("group", "member", "episode")))
+
+
 class FinishedGroupBufferMixin(GroupBufferMixin):
     """
     Trains on groups of episodes once their last member has ended. Rows of the others are carried on to the next rollout,
     with the log-probabilities of the policy that acted: PPO's ratio knows how old they are. Advantages need no critic.
 
-    A rollout that finishes no group leaves nothing to train on. Where episodes differ in length, members drift apart, and
-    the faster ones' rows wait for the slowest: what is carried on, and its age, grow with the number of episodes.
+    A rollout that finishes no group leaves nothing to train on. Where episodes differ in length, rows of the shorter ones
+    wait for the longest of their group.
 
     :param advantage: ``"outcome"`` (default): the episode's return less the group's mean, the same for all its rows.
         ``"return_to_go"``: the discounted return from the row on, less its mean over the other members at the same step.
@@ -124,7 +134,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
     def _rows_of_rollout(self) -> Rows:
         keys: dict[str, NDArray[Any]] = {
             "group": self._groups,
-            "slot": np.broadcast_to(np.arange(self.n_envs), self.episodes.shape),
+            "member": self.members,
             "episode": self.episodes,
             "time": self.times,
             "reward": self.plain_rewards,
@@ -143,8 +153,9 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
     def _advantages(self, columns: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
         """Of the rows of finished groups; those of groups whose returns are alike are exactly 0."""
         row_group = columns["finished"]
-        member, time = columns["slot"] % self.group_size, columns["time"]
-        flat = np.array([alike(group, self.zero_tolerance, self.outcomes.raw_return_std) for group in self.finished])
+        member, time = columns["member"], columns["time"]
+        tolerance, deviation = self.zero_tolerance, self.outcomes.raw_return_std
+        flat = np.array([equal_returns(group.raw_returns, tolerance, deviation) for group in self.finished])
         columns["alike"] = flat[row_group]
         assert self.scale is not None
         if self.advantage == "outcome":
@@ -184,7 +195,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
         assert self._ready is not None
         columns = self._ready.columns
         used = self._whole_episodes(columns)
-        episode = numbered(columns["slot"][used], columns["episode"][used])
+        episode = played(columns, used)
         shuffled = self._thinning_rng.permutation(int(episode.max()) + 1)[episode]
         order = np.argsort(shuffled, kind="stable")
         ends = np.cumsum(np.bincount(shuffled))
@@ -197,7 +208,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
 
     def _whole_episodes(self, columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
         """Rows of episodes, each of which stays with a chance that is proportional to the mean weight of its rows."""
-        episode = numbered(columns["slot"], columns["episode"])
+        episode = played(columns)
         weights = np.bincount(episode, weights=columns["weight"]) / np.bincount(episode)
         stays = self._thinning_rng.random(len(weights)) < weights / weights.max()
         return np.flatnonzero(stays[episode] & (columns["weight"] > 0.0))
@@ -210,7 +221,7 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
         columns = self._ready.columns
         # Weighed here, when all is known: who is left out, and what was shaped.
         used = columns["weight"] > 0.0
-        episode = numbered(columns["slot"][used], columns["episode"][used])
+        episode = played(columns, used)
         factors = aggregation_factors(episode, self.loss_aggregation, self.buffer_size * self.n_envs)
         columns["advantages"][used] *= factors.astype(np.float32)
         loaded = {"observations": self._ready.batch}

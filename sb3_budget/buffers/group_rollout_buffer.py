@@ -98,23 +98,35 @@ class GroupBufferMixin(SelectiveBufferMixin):
         super().reset()
         if self._episode is None:
             self._episode = np.full(self.n_envs, -1, dtype=np.int64)
+            self._member = np.arange(self.n_envs) % self.group_size
             self._time = np.zeros(self.n_envs, dtype=np.int64)
         shape = (self.buffer_size, self.n_envs)
         self.episodes: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+        self.members: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
         self.times: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
         self.plain_rewards: NDArray[np.float32] = np.zeros(shape, dtype=np.float32)
         self.raw_returns: NDArray[np.float64] = np.full(shape, np.nan)
         self._noted: NDArray[np.float32] | None = None
         self._noted_raw: NDArray[np.float64] | None = None
+        self._noted_episodes: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
-    def continue_from(self, episodes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
+    def continue_from(self, times: NDArray[np.int64]) -> None:
         """
         Say where the slots stand, before rows are added.
 
-        :param episodes: Number of each slot's present episode, shape (n_envs,); one less where the next row begins one.
-        :param times: Steps in it before the one of the next row, shape (n_envs,).
+        :param times: Steps in each slot's present episode before the one of the next row, shape (n_envs,).
         """
-        self._episode, self._time = episodes.copy(), times.copy()
+        self._time = times.copy()
+
+    def note_episodes(self, episodes: NDArray[np.int64], members: NDArray[np.int64]) -> None:
+        """
+        Say which episodes the next row belongs to. Otherwise each slot's are numbered one after the other, and it is always
+        the same member.
+
+        :param episodes: Number of the start that each slot's episode began in, shape (n_envs,).
+        :param members: Which member of the group plays it, from 0, shape (n_envs,).
+        """
+        self._noted_episodes = episodes.copy(), members.copy()
 
     def note_rewards(self, rewards: NDArray[np.floating], raw_returns: NDArray[np.floating] | None = None) -> None:
         """
@@ -130,14 +142,14 @@ class GroupBufferMixin(SelectiveBufferMixin):
     def add(self, obs: Any, action: np.ndarray, reward: np.ndarray, episode_start: np.ndarray, *args: Any) -> None:
         started = np.asarray(episode_start, dtype=bool)
         assert self._episode is not None
-        self._episode += started
+        self._episode, self._member = self._noted_episodes or (self._episode + started, self._member)
         self._time = np.where(started, 0, self._time + 1)
-        self.episodes[self.pos], self.times[self.pos] = self._episode, self._time
+        self.episodes[self.pos], self.members[self.pos], self.times[self.pos] = self._episode, self._member, self._time
         self.plain_rewards[self.pos] = reward if self._noted is None else np.where(np.isnan(self._noted), reward, self._noted)
         self._has_raw |= self._noted_raw is not None
         if self._noted_raw is not None:
             self.raw_returns[self.pos] = self._noted_raw
-        self._noted = self._noted_raw = None
+        self._noted = self._noted_raw = self._noted_episodes = None
         super().add(obs, action, reward, episode_start, *args)  # type: ignore[misc]  # the parent is a rollout buffer
 
     # ------------------------------------------------------------------ rows that are left out
@@ -177,12 +189,12 @@ class GroupBufferMixin(SelectiveBufferMixin):
         if self._dropped:
             self.factors[self._among(self._dropped)] = 0.0
         super().compute_returns_and_advantage(last_values, dones)
-        ended = np.asarray(dones, dtype=bool)
-        ends = np.vstack([self.episode_starts[1:] > 0, ended[None]])
+        ends = np.vstack([self.episode_starts[1:] > 0, np.asarray(dones, dtype=bool)[None]])
         raw_returns = self.raw_returns if self._has_raw else None
-        self.finished = self.outcomes.add(self.plain_rewards, self.episodes, self.times, ends, raw_returns)
-        # The earliest episode that a member of each group is still in.
-        oldest = (self.episodes[-1] + ended).reshape(-1, self.group_size).min(axis=1)
+        self.finished = self.outcomes.add(
+            self.plain_rewards, self.episodes, self.times, ends, raw_returns, members=self.members
+        )
+        oldest = self.outcomes.oldest
         self._dropped = {pair for pair in self._dropped if pair[1] >= oldest[pair[0]]}
         coefficient, mean_peers = self._relate(oldest)
         outcomes = outcome_statistics(self.finished, self.zero_tolerance, self.outcomes.raw_return_std)

@@ -7,6 +7,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_budget.callbacks.requirements import require_top_level
 from sb3_budget.core.gates import ConfidenceGate, QuantileGate
+from sb3_budget.core.group_gates import GroupQuantileGate
 
 
 class AdaptiveQuantileCallback(BaseCallback):
@@ -17,8 +18,8 @@ class AdaptiveQuantileCallback(BaseCallback):
     compared with what it was ``patience`` rollouts ago. A rise by more than ``tolerance`` of its size moves the
     quantile one step up, anything else one step down. The quantile keeps its value where no such episode ended.
 
-    :param gate: The gate to adapt, the same object that
-        :class:`~sb3_budget.SelectiveRolloutCallback` uses.
+    :param gate: The gate to adapt, the same object that :class:`~sb3_budget.SelectiveRolloutCallback` uses: its ``gate``,
+        once it has loaded what it had saved.
     :param minimum: Lower end of the quantile's range.
     :param maximum: Upper end of the quantile's range.
     :param step: Change of the quantile per rollout.
@@ -31,7 +32,7 @@ class AdaptiveQuantileCallback(BaseCallback):
 
     def __init__(
         self,
-        gate: QuantileGate | ConfidenceGate,
+        gate: QuantileGate | ConfidenceGate | GroupQuantileGate,
         minimum: float = 0.1,
         maximum: float = 0.5,
         step: float = 0.01,

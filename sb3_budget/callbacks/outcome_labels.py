@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sb3_budget.callbacks.note_rewards import OWN_ENDS
+from sb3_budget.callbacks.note_rows import OWN_ENDS
 
 SuccessRule = Callable[[dict[str, Any]], bool]
 

@@ -72,6 +72,8 @@ class Viewer:
         :return: The view. It holds the ``info`` of the step before.
         """
         infos, self._last_infos = self._last_infos, locals_["infos"]
+        # Slots that are done have been given their next start already.
+        episodes, members = (None, None) if self._starts is None else self._starts.before(locals_["dones"])
         return RolloutView(
             values=values,
             returns=tracker.returns,
@@ -85,8 +87,8 @@ class Viewer:
             progress_remaining=self._model._current_progress_remaining,
             rng=rng,
             group_size=self.group_size,
-            # Slots that are done have been given their next start already.
-            episodes=None if self._starts is None else self._starts.episodes - 1 - locals_["dones"],
+            episodes=episodes,
+            members=members,
             actions=locals_["actions"],
             action_std=self._action_std,
             due=due,

@@ -12,16 +12,6 @@ from numpy.typing import ArrayLike
 RECORDS = 200
 
 
-def equal_returns(returns: ArrayLike, tolerance: float) -> bool:
-    """
-    :param returns: Returns of the members, at least one.
-    :param tolerance: Largest difference, relative to the largest absolute value, that counts as none.
-    :return: Whether the group has zero variance.
-    """
-    checked = np.asarray(returns, dtype=np.float64)
-    return bool(np.ptp(checked) <= tolerance * np.abs(checked).max())
-
-
 def calibrate_threshold(
     distances: ArrayLike, zero_variance: ArrayLike, floor: float, weights: ArrayLike | None = None
 ) -> float | None:

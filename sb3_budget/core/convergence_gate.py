@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_budget.core.calibration import Calibration, equal_returns
+from sb3_budget.core.calibration import Calibration
 from sb3_budget.core.convergence import edit_distance, gaussian_distance, return_spread
 from sb3_budget.core.gates import WINDOW
 from sb3_budget.core.group_gates import require_members
+from sb3_budget.core.groups import equal_returns
 from sb3_budget.core.ranges import require_share
 from sb3_budget.core.scores import RolloutView, ScoreWindow, return_score
+from sb3_budget.core.starts import Moments, add_values
 
 
 class GroupPrefixes(NamedTuple):
@@ -63,7 +65,7 @@ class _Member(NamedTuple):
 
 
 class _Group:
-    """One episode of one group, until its last member has ended it."""
+    """The episodes of one start by member, until the last of them has ended."""
 
     def __init__(self) -> None:
         self.prefixes: dict[int, _Member] = {}
@@ -99,7 +101,8 @@ class ConvergenceGate:
     :param distance: ``"actions"`` (default): mean edit distance of discrete actions, in ``[0, 1]``; for Gaussian ones
         the mean squared distance beyond the policy's noise. ``"returns"``: spread of the estimated returns, for dense
         rewards. Or a function of a :class:`~sb3_budget.core.convergence_gate.GroupPrefixes`.
-    :param tolerance: Returns of a group that differ by no more than this share of the largest have zero variance.
+    :param tolerance: Returns of a group that differ by no more have zero variance, in units of the standard deviation of
+        all returns.
     :param fate: ``"stop"`` (default): the critic completes the returns. ``"drop"``: as in the paper, the group's episodes
         are left out of the loss, with the rows of the present rollout; needs the buffer of :class:`~sb3_budget.GRPO`.
     :raises ValueError: if an argument is out of range, or, when training starts, there are no groups.
@@ -145,6 +148,8 @@ class ConvergenceGate:
         self._distance: Distance = distance if callable(distance) else DISTANCES[distance]
         self._needs_std = self._distance is action_distance
         self._scores = ScoreWindow(WINDOW)
+        #: Of the returns of all episodes that were not stopped.
+        self._moments = Moments()
         self._forget()
 
     def _forget(self) -> None:
@@ -166,7 +171,7 @@ class ConvergenceGate:
 
     def __call__(self, view: RolloutView) -> NDArray[np.bool_]:
         stop = np.zeros(len(view.look), dtype=bool)
-        if view.episodes is None or view.actions is None:
+        if view.episodes is None or view.members is None or view.actions is None:
             return stop
         if self._actions is None:
             self._begin(view)
@@ -174,8 +179,8 @@ class ConvergenceGate:
         for slot in (self._watched & (view.lengths == self.steps)).nonzero()[0].tolist():
             group = self._arrive(slot, view)
             if len(group.prefixes) == self._group_size and self._cuts(group, view):
-                members = np.array(sorted(group.prefixes))
-                stop[members[view.episodes[members] == view.episodes[slot]]] = True
+                mates = np.arange(len(stop)) // self._group_size == slot // self._group_size
+                stop |= mates & (view.episodes == view.episodes[slot])
         return stop
 
     def end_episodes(
@@ -194,15 +199,16 @@ class ConvergenceGate:
         for slot, total, reason in zip(slots.tolist(), returns.tolist(), reasons, strict=True):
             place = slot // self._group_size, int(self._episodes[slot])
             group = self._open.setdefault(place, _Group())
-            group.returns[slot] = total
+            group.returns[int(self._members[slot])] = total
             if reason == "stopped" or not self._watched[slot]:
                 group.weight = 0.0
+            else:
+                self._moments = add_values(self._moments, [total])
             if len(group.returns) == self._group_size:
                 del self._open[place]
                 if group.weight > 0.0:
-                    self.calibration.note(
-                        group.distance, equal_returns(list(group.returns.values()), self.tolerance), group.weight
-                    )
+                    equal = equal_returns(list(group.returns.values()), self.tolerance, self._moments.std)
+                    self.calibration.note(group.distance, equal, group.weight)
 
     def log_values(self) -> dict[str, float]:
         """
@@ -235,8 +241,9 @@ class ConvergenceGate:
 
     def _keep(self, view: RolloutView) -> None:
         """Append the actions of this step."""
-        assert self._actions is not None and view.episodes is not None and view.actions is not None
-        self._episodes = view.episodes
+        assert self._actions is not None and view.episodes is not None
+        assert view.members is not None and view.actions is not None
+        self._episodes, self._members = view.episodes, view.members
         self._watched |= view.lengths == 0
         young = (view.lengths < self.steps).nonzero()[0]
         if len(young):
@@ -247,12 +254,12 @@ class ConvergenceGate:
 
     def _arrive(self, slot: int, view: RolloutView) -> _Group:
         """Leave a member's prefix with its group: the slot may be in its next episode before the last one comes."""
-        assert self._actions is not None and view.episodes is not None
+        assert self._actions is not None and view.episodes is not None and view.members is not None
         group = self._open.setdefault((slot // self._group_size, int(view.episodes[slot])), _Group())
         score = return_score(view)[slot]
         self._scores.add(np.array([score]))
         stds = None if self._stds is None else self._stds[slot].copy()
-        group.prefixes[slot] = _Member(self._actions[slot].copy(), stds, float(score))
+        group.prefixes[int(view.members[slot])] = _Member(self._actions[slot].copy(), stds, float(score))
         return group
 
     def _cuts(self, group: _Group, view: RolloutView) -> bool:

@@ -96,7 +96,7 @@ def require_members(gate: str, group_size: int, needed: int) -> None:
 
 
 class _Race:
-    """The members' scores at each age of one episode, by slot, and whom the gate has asked to stop."""
+    """The members' scores at each age of the episodes of one start, and whom the gate has asked to stop."""
 
     def __init__(self) -> None:
         self.rungs: dict[int, dict[int, float]] = {}
@@ -157,9 +157,9 @@ class GroupQuantileGate:
         due = view.look if view.due is None else view.due
         stop = np.zeros(len(due), dtype=bool)
         slots = due.nonzero()[0].tolist()
-        if not slots or view.episodes is None:
+        if not slots or view.episodes is None or view.members is None:
             return stop
-        scores = self._score(view)
+        scores, members = self._score(view), view.members
         races = {slot: self._enter(slot, float(scores[slot]), view) for slot in slots}
         # Without a stop that is carried out there is nothing to count against the cap.
         judged = [slot for slot in slots if view.look[slot]] if view.active else []
@@ -167,18 +167,18 @@ class GroupQuantileGate:
         already = np.zeros(len(stop), dtype=np.int64)
         for slot in judged:
             asked = races[slot].asked
-            again[slot], already[slot] = slot in asked, len(asked)
-            stop[slot] = self._below(slot, races[slot].rungs[int(view.lengths[slot])], view)
+            again[slot], already[slot] = members[slot] in asked, len(asked)
+            stop[slot] = self._below(int(members[slot]), races[slot].rungs[int(view.lengths[slot])], view)
         again &= stop
         races_of_slots = view.episodes * len(stop) + np.arange(len(stop)) // view.group_size
         stop = limit_group_stops(stop & ~again, scores, races_of_slots, already, self._cap(view.group_size), view.rng)
         for slot in stop.nonzero()[0].tolist():
-            races[slot].asked.add(slot)
+            races[slot].asked.add(int(members[slot]))
         return stop | again
 
     def _enter(self, slot: int, score: float, view: RolloutView) -> _Race:
         """Leave a score at the slot's rung, and forget rungs that no member will come to any more."""
-        assert view.episodes is not None
+        assert view.episodes is not None and view.members is not None
         group, episode = slot // view.group_size, int(view.episodes[slot])
         races = self._open.setdefault(group, {})
         if episode not in races:
@@ -186,15 +186,15 @@ class GroupQuantileGate:
             for passed in [number for number in races if number < last]:
                 del races[passed]
             races[episode] = _Race()
-        races[episode].rungs.setdefault(int(view.lengths[slot]), {})[slot] = score
+        races[episode].rungs.setdefault(int(view.lengths[slot]), {})[int(view.members[slot])] = score
         return races[episode]
 
-    def _below(self, slot: int, rung: dict[int, float], view: RolloutView) -> bool:
-        peers = np.array([score for member, score in rung.items() if member != slot])
+    def _below(self, member: int, rung: dict[int, float], view: RolloutView) -> bool:
+        peers = np.array([score for other, score in rung.items() if other != member])
         if len(peers) < self.min_peers:
             return False
         quantile = self.quantile(view.progress_remaining) if callable(self.quantile) else self.quantile
-        return bool(below_quantile(np.array([rung[slot]]), peers, float(np.clip(quantile, 0.0, 1.0)))[0])
+        return bool(below_quantile(np.array([rung[member]]), peers, float(np.clip(quantile, 0.0, 1.0)))[0])
 
     def _cap(self, group_size: int) -> int:
         # A share of 0.3 of ten members is three of them, whatever rounding makes of the product.

@@ -7,16 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_budget.core.groups import require_groups
+from sb3_budget.core.groups import equal_returns, require_groups
 from sb3_budget.core.starts import Moments, add_values
 
 
 class FinishedGroup(NamedTuple):
     """
-    The episodes that all members of a group began in one start, once the last of them has ended.
+    The episodes of all members of a group that began in one start, once the last of them has ended.
 
     :param group: Number of the group.
-    :param episode: Number of the episode within each of its slots.
+    :param episode: Number of the start within the group.
     :param returns: Undiscounted return of each member in the units of the training, shape (group_size,).
     :param lengths: Steps of each member, shape (group_size,).
     :param raw_returns: The returns as the environment gave them, before they were normalised; NaN for a member that was cut
@@ -57,7 +57,10 @@ class GroupOutcomes:
         self._returns = np.zeros(n_envs)
         self._next_time = np.full(n_envs, -1, dtype=np.int64)
         self._whole = np.zeros(n_envs, dtype=bool)
-        self._next_episode = np.full(n_envs, -1, dtype=np.int64)
+        self._last_episode = np.full(n_envs, -1, dtype=np.int64)
+        #: The earliest episode that a member of each group was in at the end of the latest rollout, shape (n_groups,). Those
+        #: before it will not finish any more.
+        self.oldest: NDArray[np.int64] = np.zeros(n_envs // group_size, dtype=np.int64)
         #: (group, episode) -> returns, lengths and raw returns of the members that have ended; NaN where not seen whole.
         self._open: dict[tuple[int, int], dict[int, tuple[float, int, float]]] = {}
         self._moments = Moments()
@@ -80,19 +83,24 @@ class GroupOutcomes:
         times: NDArray[np.int64],
         ends: NDArray[np.bool_],
         raw_returns: NDArray[np.floating] | None = None,
+        members: NDArray[np.int64] | None = None,
     ) -> list[FinishedGroup]:
         """
         Add a rollout.
 
         :param rewards: Reward of each row, shape (n_steps, n_envs).
-        :param episodes: Number of the slot's episode, same shape.
+        :param episodes: Number of the start that the row's episode began in, same shape. Later episodes of a slot have the
+            same or later ones.
         :param times: Steps since it began, same shape.
         :param ends: Whether the episode ended with the row, same shape.
         :param raw_returns: Where it did, its return as the environment gave it; NaN if it was cut short, same shape. The
             sums of the rewards by default.
+        :param members: Which member of the group, from 0, plays the row's episode, same shape. The place of the slot in its
+            group by default. No two of a start are the same.
         :return: The groups that were finished by it, in the order of finishing.
         """
-        self._whole &= (times[0] == self._next_time) & (episodes[0] == self._next_episode)
+        goes_on = (self._next_time == 0) | (episodes[0] == self._last_episode)
+        self._whole &= (times[0] == self._next_time) & goes_on
         self._returns[~self._whole] = 0.0
         self._whole |= times[0] == 0
         sums = np.cumsum(rewards, axis=0, dtype=np.float64)
@@ -101,53 +109,40 @@ class GroupOutcomes:
         for row, slot in np.argwhere(ends).tolist():
             group, episode = slot // self.group_size, int(episodes[row, slot])
             outcome = float(sums[row, slot] - before[slot]) if self._whole[slot] else np.nan
-            members = self._open.setdefault((group, episode), {})
+            ended = self._open.setdefault((group, episode), {})
+            member = slot % self.group_size if members is None else int(members[row, slot])
             raw = outcome if raw_returns is None else float(raw_returns[row, slot])
-            members[slot % self.group_size] = (outcome, int(times[row, slot]) + 1, raw)
+            ended[member] = (outcome, int(times[row, slot]) + 1, raw)
             if np.isfinite(outcome):
                 self._moments = add_values(self._moments, [outcome])
             if np.isfinite(raw):
                 self._raw_moments = add_values(self._raw_moments, [raw])
             before[slot], self._whole[slot] = sums[row, slot], True
-            if len(members) == self.group_size:
+            if len(ended) == self.group_size:
                 del self._open[group, episode]
-                columns = zip(*(members[i] for i in sorted(members)), strict=True)
+                columns = zip(*(ended[i] for i in sorted(ended)), strict=True)
                 returns, lengths, raw_of_members = (np.array(column) for column in columns)
                 if np.isfinite(returns).all():
                     finished.append(FinishedGroup(group, episode, returns, lengths, raw_of_members))
         self._returns = sums[-1] - before
         self._next_time = np.where(ends[-1], 0, times[-1] + 1)
-        self._next_episode = episodes[-1] + ends[-1]
-        self._forget(episodes[-1] + ends[-1])
+        self._last_episode = episodes[-1].copy()
+        self.oldest = episodes[-1].reshape(-1, self.group_size).min(axis=1)
+        self._open = {key: ended for key, ended in self._open.items() if key[1] >= self.oldest[key[0]]}
         return finished
-
-    def _forget(self, present: NDArray[np.int64]) -> None:
-        """Drop groups that cannot be finished any more, because members were moved on to a later episode."""
-        oldest = present.reshape(-1, self.group_size).min(axis=1)
-        self._open = {key: members for key, members in self._open.items() if key[1] >= oldest[key[0]]}
-
-
-def alike(finished: FinishedGroup, tolerance: float, return_std: float) -> bool:
-    """
-    :param finished: A group.
-    :param tolerance: Largest difference of returns that counts as none, in units of ``return_std``; 0 asks for equality.
-    :param return_std: Standard deviation of all raw returns.
-    :return: Whether its members' raw returns are alike, so that their comparison teaches nothing. With a member that was cut
-        short nobody knows.
-    """
-    return float(np.ptp(finished.raw_returns)) <= tolerance * return_std
 
 
 def outcome_statistics(groups: list[FinishedGroup], tolerance: float, return_std: float) -> OutcomeStatistics:
     """
     :param groups: Finished groups.
-    :param tolerance: As for :func:`alike`.
-    :param return_std: As for :func:`alike`.
-    :return: What the groups' outcomes look like.
+    :param tolerance: As for :func:`~sb3_budget.core.groups.equal_returns`.
+    :param return_std: Standard deviation of all raw returns.
+    :return: What the groups' outcomes look like. Of a group with a member that was cut short nobody knows.
     """
     if not groups:
         return OutcomeStatistics(np.nan, np.nan)
     stds = [float(group.raw_returns.std()) for group in groups if np.isfinite(group.raw_returns).all()]
     if not stds:
         return OutcomeStatistics(np.nan, np.nan)
-    return OutcomeStatistics(float(np.mean(stds)), float(np.mean([alike(g, tolerance, return_std) for g in groups])))
+    equal = [equal_returns(group.raw_returns, tolerance, return_std) for group in groups]
+    return OutcomeStatistics(float(np.mean(stds)), float(np.mean(equal)))

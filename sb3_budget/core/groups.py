@@ -53,6 +53,17 @@ class Residual(NamedTuple):
     mean_peers: float
 
 
+def equal_returns(returns: ArrayLike, tolerance: float, deviation: float) -> bool:
+    """
+    :param returns: returns of the members of a group, at least one
+    :param tolerance: largest difference that counts as none, in units of ``deviation``; 0 asks for equality
+    :param deviation: standard deviation of the returns of all groups
+    :return: whether the group has zero variance, so that comparing its members teaches nothing; never with a return that
+        is NaN
+    """
+    return bool(np.ptp(np.asarray(returns, dtype=np.float64)) <= tolerance * deviation)
+
+
 def require_groups(n_envs: int, group_size: int) -> None:
     """
     :param n_envs: number of slots

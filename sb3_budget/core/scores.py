@@ -27,13 +27,14 @@ class RolloutView(NamedTuple):
     :param progress_remaining: From 1 at the beginning of training to 0 at its end.
     :param rng: Generator of the component that asks.
     :param group_size: Slots per group: slot ``i`` belongs to group ``i // group_size``. 1 without groups.
-    :param episodes: Number of the slot's present episode; with groups, all members' ``j``-th begins in the same start.
-        ``None`` without groups.
+    :param episodes: Number of the start that the slot's present episode began in: equal numbers of a group's slots are
+        equal starts. ``None`` without groups.
     :param actions: Actions of this step as the algorithm chose them, before they are clipped.
     :param action_std: The policy's standard deviation per dimension, shape (n_envs, n_dims); ``None`` where it is
         not a plain Gaussian.
     :param due: Slots at the age of a look, those under audit included, shape (n_envs,). ``look`` is without them.
     :param active: Whether what a gate asks for is carried out; it is not during the warm-up.
+    :param members: Which member of the group the slot plays in that start, from 0; ``None`` without groups.
     """
 
     values: NDArray[np.float64]
@@ -53,6 +54,7 @@ class RolloutView(NamedTuple):
     action_std: NDArray[np.float64] | None = None
     due: NDArray[np.bool_] | None = None
     active: bool = True
+    members: NDArray[np.int64] | None = None
 
 
 def value_score(view: RolloutView) -> NDArray[np.float64]:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sb3_budget.core.groups import equal_returns
+
 #: Number of member returns that the running mean and deviation reach back over.
 MEMORY = 4096
 #: An entry is drawn with at least this probability however often it was skipped, as in the code of GRESO's authors.
@@ -153,10 +155,9 @@ def classify(returns: ArrayLike, moments: Moments, tolerance: float = 0.0, good_
     :return: what the group has shown
     """
     given = np.asarray(returns, dtype=np.float64)
-    low, high = given.min(), given.max()
-    if given.size == 1 or high - low > tolerance * moments.std:
+    if given.size == 1 or not equal_returns(given, tolerance, moments.std):
         return Outcome.SIGNAL
-    mean = np.clip(given.mean(), low, high)
+    mean = np.clip(given.mean(), given.min(), given.max())
     if good_return is not None:
         return Outcome.EASY if mean >= good_return else Outcome.HARD
     return Outcome.EASY if moments.squares > 0.0 and mean >= moments.mean else Outcome.HARD

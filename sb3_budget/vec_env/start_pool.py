@@ -42,8 +42,8 @@ class StartPool:
         by default: exactly equal returns.
     :param good_return: A group without a spread is easy from this return on, and hard below. By default from the running
         mean of all returns on.
-    :param seed: Decides the seeds of the starts where ``starts`` is a number. Draws are decided by the generator that comes
-        with each of them.
+    :param seed: Decides the seeds of the starts where ``starts`` is a number. By default the seed of the first model that
+        trains on the pool. Draws are decided by the generator that comes with each of them.
     :raises ValueError: if an argument is out of range, or starts have the same id, an id that cannot be hashed, or decide
         nothing.
     """
@@ -61,6 +61,17 @@ class StartPool:
         self._pool = EntryPool(len(self.starts), parse_rule(rule), oversampling, tolerance, good_return)
         #: Entry that the episodes of a group began in, until the group is recorded.
         self._given: dict[tuple[int, int], int] = {}
+        self._follows_seed = seed is None and isinstance(starts, (int, np.integer))
+
+    def follow_seed(self, seed: int) -> None:
+        """
+        Let the seeds of the starts be decided by that of a model, where the pool was given none and has followed none yet.
+
+        :param seed: Seed of the model.
+        """
+        if self._follows_seed and self._pool.n_records == 0 and not self._given:
+            self.starts = _seeded_starts(len(self.starts), seed)
+        self._follows_seed = False
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -100,12 +111,18 @@ class StartPool:
         if len(set(keys)) < len(keys):
             raise ValueError(f"An episode of a group is recorded once, but one of {keys} is given twice")
         used = self._pool.record([self._given[key] for key in keys], [returns for _, _, returns in finished], scores)
-        latest: dict[int, int] = {}
-        for group, episode in keys:
-            latest[group] = max(episode, latest.get(group, -1))
-        # Members finish their episodes in order: what lies before the latest was broken off by a reset.
-        self._given = {key: entry for key, entry in self._given.items() if key[1] > latest.get(key[0], -1)}
+        for key in keys:
+            del self._given[key]
         return used
+
+    def forget(self, oldest: ArrayLike) -> None:
+        """
+        Forget which starts were given to episodes that will not finish any more, because a reset broke them off.
+
+        :param oldest: The earliest episode of each group that may still finish, shape (n_groups,).
+        """
+        first = np.asarray(oldest, dtype=np.int64)
+        self._given = {key: entry for key, entry in self._given.items() if key[1] >= first[key[0]]}
 
     @property
     def rule(self) -> PoolRule:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
 import pytest
 
-from sb3_budget.algorithms.group_checks import MOST_AGE, ROLLOUTS, DriftingGroups, InertGroups
+from sb3_budget.algorithms.group_checks import ROLLOUTS, InertGroups
 
 
 @pytest.mark.parametrize(
@@ -26,20 +25,6 @@ def test_inert_groups_are_named_once(coefficient, peers, message):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         inert.watch(coefficient, peers)
-
-
-def test_rows_that_wait_too_long_are_named_once():
-    drifting = DriftingGroups()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for age in (np.nan, 0.0, MOST_AGE):
-            drifting.watch(age, 0.0)
-        drifting.watch(MOST_AGE + 1, 2.0)
-    with pytest.warns(UserWarning, match="members have drifted apart"):
-        drifting.watch(MOST_AGE + 1, 0.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        drifting.watch(MOST_AGE + 1, 0.0)
 
 
 def test_groups_that_explain_something_are_left_in_peace():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch as th
-from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_budget import GRPO
@@ -82,27 +81,17 @@ def test_the_reference_is_the_first_policy_until_it_is_refreshed():
     model = GRPO("MlpPolicy", make_vec_env("CartPole-v1", 4, seed=0), **arguments)
     before = [parameter.clone() for parameter in model.policy.parameters()]
     model.learn(512)
-    for reference, first in zip(model.reference_policy.parameters(), before, strict=True):
+    for reference, first in zip(model.reference_policy.policy.parameters(), before, strict=True):
         assert th.equal(reference, first)
     refreshed = GRPO("MlpPolicy", make_vec_env("CartPole-v1", 4, seed=0), reference_interval=2, **arguments).learn(512)
-    for reference, present in zip(refreshed.reference_policy.parameters(), refreshed.policy.parameters(), strict=True):
+    references = refreshed.reference_policy.policy.parameters()
+    for reference, present in zip(references, refreshed.policy.parameters(), strict=True):
         assert th.equal(reference, present)
 
 
 def test_a_reference_of_a_policy_with_state_dependent_noise():
     arguments = {**SMALL, "use_sde": True}
     GRPO("MlpPolicy", make_vec_env("Pendulum-v1", 4, seed=0), group_size=2, beta=0.1, **arguments).learn(128)
-
-
-def test_parameters_of_models_with_and_without_a_reference_can_be_set(tmp_path):
-    venv = make_vec_env("CartPole-v1", 4, seed=0)
-    models = {beta: GRPO("MlpPolicy", venv, group_size=2, beta=beta, **SMALL) for beta in (0.0, 0.1)}
-    PPO("MlpPolicy", venv, **SMALL).save(tmp_path / "ppo")
-    for beta, model in models.items():
-        model.save(tmp_path / f"beta{round(10 * beta)}")
-    for model in models.values():
-        for name in ("beta0", "beta1", "ppo"):
-            model.set_parameters(str(tmp_path / name))
 
 
 def test_a_loaded_model_may_have_another_kind_of_advantage(tmp_path):
@@ -114,19 +103,3 @@ def test_a_loaded_model_may_have_another_kind_of_advantage(tmp_path):
     loaded.learn(256)
     with pytest.raises(ValueError, match="goes together with good_return"):
         GRPO.load(tmp_path / "model", env=make_vec_env("CartPole-v1", 4, seed=0), zero_variance_shaping=1.0)
-
-
-def test_the_reference_is_saved_and_a_model_without_one_becomes_its_own(tmp_path):
-    venv = make_vec_env("CartPole-v1", 4, seed=0)
-    GRPO("MlpPolicy", venv, group_size=2, beta=0.1, **SMALL).learn(256).save(tmp_path / "with")
-    plain = GRPO("MlpPolicy", venv, group_size=2, **SMALL).learn(256)
-    plain.save(tmp_path / "without")
-    loaded = GRPO.load(tmp_path / "with", env=make_vec_env("CartPole-v1", 4, seed=0))
-    assert any(
-        not th.equal(*pair) for pair in zip(loaded.policy.parameters(), loaded.reference_policy.parameters(), strict=True)
-    )
-    assert GRPO.load(tmp_path / "with", beta=0.0).reference_policy is None
-    started = GRPO.load(tmp_path / "without", env=make_vec_env("CartPole-v1", 4, seed=0), beta=0.1)
-    for reference, policy in zip(started.reference_policy.parameters(), plain.policy.parameters(), strict=True):
-        assert th.equal(reference, policy)
-    assert isinstance(started.learn(256), PPO)

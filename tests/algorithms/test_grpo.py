@@ -91,6 +91,9 @@ def test_a_group_of_one_is_ppo():
     stock = PPO("MlpPolicy", control, **SMALL)
     control.set_start_sampler(GroupStarts(4, 1, ours._starts.seed))
     np.testing.assert_array_equal(parameters(ours), parameters(stock.learn(512)))
+    # What is less the mean of a group is less that of the slot then.
+    alone = GRPO("MlpPolicy", contexts(4), group_size=1, advantage="gae", **SMALL).learn(128)
+    np.testing.assert_allclose(alone.rollout_buffer.advantages.mean(), 0.0, atol=1e-5)
 
 
 def test_members_begin_alike_in_every_episode_however_long_they_are():
@@ -181,11 +184,9 @@ def test_starts_may_follow_a_rule_and_share_what_their_seed_decides():
 
     class Offsets(BaseCallback):
         def _on_step(self):
-            buffer = self.model.rollout_buffer
+            episodes, _ = self.model._starts.before(self.locals["dones"])
             for slot, info in enumerate(self.locals["infos"]):
-                # The episode of the row that is being written: its number so far, and one more where it begins.
-                episode = int(buffer._episode[slot] + self.model._last_episode_starts[slot])
-                offsets.setdefault((slot // 2, episode), set()).add(info["offset"])
+                offsets.setdefault((slot // 2, int(episodes[slot])), set()).add(info["offset"])
             return True
 
     model = GRPO("MlpPolicy", make_vec_env(Levels, 4, seed=0), group_size=2, start_rule=rule, **SMALL)

@@ -118,3 +118,29 @@ def test_whole_episodes_come_together_and_all_of_them():
         row * 4 + slot for row in range(6) for slot in range(4) if (slot // 2, int(buffer.episodes[row, slot])) in finished
     ]
     assert sorted(seen) == sorted(expected)
+
+
+def test_rows_belong_to_the_episodes_that_were_noted():
+    """Slot 0 plays one member of start 7 while slot 1 plays the other, and then both of start 8."""
+    buffer = make(FinishedGroupRolloutBuffer, n_steps=4, n_envs=2, scale="none")
+    episodes, members = np.array([[7, 7], [7, 8], [7, 8], [7, 9]]), np.array([[1, 0], [1, 0], [1, 1], [1, 0]])
+    add, row, ends = buffer.add, iter(range(4)), no_ends(4, 2)
+
+    def noted(*args):
+        present = next(row)
+        buffer.note_episodes(episodes[present], members[present])
+        add(*args)
+
+    buffer.add, ends[:3, 1], ends[3, 0] = noted, True, True
+    fill(buffer, 4, ends)
+    np.testing.assert_array_equal(buffer.episodes, episodes)
+    assert [(group.group, group.episode) for group in buffer.finished] == [(0, 8), (0, 7)]
+    # Row 1 and 2 of slot 1 are start 8; row 0 of slot 1 and all of slot 0 are start 7; the last of slot 1 waits.
+    assert sampled(buffer) == [0, 1, 2, 3, 4, 5, 6]
+    rewards, columns = buffer.plain_rewards.astype(np.float64), buffer._ready.columns
+    np.testing.assert_allclose(
+        columns["advantages"][columns["episode"] == 8][0], (rewards[1, 1] - rewards[2, 1]) / 2, rtol=1e-5
+    )
+    slow = columns["advantages"][(columns["episode"] == 7) & (columns["member"] == 1)]
+    np.testing.assert_allclose(slow, [(rewards[:, 0].sum() - rewards[0, 1]) / 2] * 4, rtol=1e-5)
+    assert len(buffer._carried) == 1

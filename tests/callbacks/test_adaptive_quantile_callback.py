@@ -4,10 +4,11 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
-from stable_baselines3.common.callbacks import EveryNTimesteps
+from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
+from stable_baselines3.common.env_util import make_vec_env
 
-from sb3_budget import AdaptiveQuantileCallback, QuantileGate
-from tests.callbacks.clock import clocks, collector
+from sb3_budget import GRPO, AdaptiveQuantileCallback, GroupQuantileGate, QuantileGate
+from tests.callbacks.clock import clocks, collector, eager
 from tests.callbacks.recorded import RecordingLogger
 
 
@@ -61,3 +62,25 @@ def test_inside_an_event_callback_it_is_refused_and_not_idle():
     nested = EveryNTimesteps(8, AdaptiveQuantileCallback(QuantileGate(0.3)))
     with pytest.raises(ValueError, match="inside EveryNTimesteps would never hear of rollouts"):
         collector(clocks(1)).learn(16, callback=nested)
+
+
+class Rising(BaseCallback):
+    """Returns that double from rollout to rollout."""
+
+    def _on_step(self):
+        return True
+
+    def _on_rollout_end(self):
+        self.model.ep_info_buffer.clear()
+        self.model.ep_info_buffer.append({"r": 2.0 ** (self.num_timesteps / 256), "l": 1, "t": 0.0})
+
+
+@pytest.mark.parametrize("maximum", [0.0, 1.0])
+def test_the_quantile_of_a_gate_for_groups_follows_too_and_is_what_it_stops_by(maximum):
+    gate = GroupQuantileGate(0.0, min_peers=1)
+    stops = eager(gate, check_interval=10)
+    adaptive = AdaptiveQuantileCallback(gate, minimum=0.0, maximum=maximum, step=1.0, patience=1)
+    model = GRPO("MlpPolicy", make_vec_env("CartPole-v1", 4, seed=0), group_size=4, n_steps=64, batch_size=64, seed=0)
+    model.learn(4 * 64 * 4, callback=[stops, Rising(), adaptive])
+    assert gate.quantile == maximum
+    assert (stops.n_stops > 0) == (maximum > 0.0)

@@ -28,6 +28,7 @@ def group_view(values, lengths, episodes=0, group_size=4, look=None, **given) ->
         lengths=np.broadcast_to(lengths, n_envs).copy(),
         episodes=np.broadcast_to(episodes, n_envs).copy(),
         group_size=group_size,
+        members=np.arange(n_envs) % group_size,
         look=np.ones(n_envs, bool) if look is None else np.array(look, dtype=bool),
         **fields,
     )

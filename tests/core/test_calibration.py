@@ -71,12 +71,6 @@ def test_lengths_that_differ_are_refused():
         core.calibrate_threshold([0.1], [True, False], 0.8)
 
 
-def test_equality_of_returns_is_relative():
-    assert core.equal_returns([0.0, 0.0], 0.0) and core.equal_returns([5.0], 0.0)
-    assert core.equal_returns([-100.0, -101.0], 0.01) and not core.equal_returns([-1.0, -2.0], 0.01)
-    assert not core.equal_returns([0.0, 1e-9], 1e-3)
-
-
 # ---------------------------------------------------------------------- as groups come
 
 

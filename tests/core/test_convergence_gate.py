@@ -195,10 +195,19 @@ def test_a_group_that_could_not_be_compared_counts_in_the_share_and_is_at_no_dis
 
 
 def test_equal_returns_are_equal_up_to_a_tolerance():
-    for tolerance, expected in ((0.0, 0.0), (0.01, 1.0)):
+    for tolerance, expected in ((0.0, 0.0), (0.01, 0.5)):
         slots = Slots(core.ConvergenceGate(10, tolerance=tolerance))
-        slots.episode(0, returns=[100.0, 100.5, 100.0, 100.0])
+        # Deviations of all returns are about 50.
+        slots.episode(0, returns=[0.0, 100.0, 0.0, 100.0])
+        slots.episode(0, returns=[100.0, 100.4, 100.0, 100.0])
         assert slots.gate.calibration.zero_variance == expected
+
+
+def test_episodes_that_were_stopped_do_not_enter_what_returns_are_compared_with():
+    slots = Slots(core.ConvergenceGate(10, tolerance=0.01))
+    slots.episode(0, returns=[0.0, 1e6, 0.0, 1e6], reason="stopped")
+    slots.episode(0, returns=[100.0, 100.4, 100.0, 100.0])
+    assert slots.gate.calibration.zero_variance == 0.0
 
 
 def test_what_was_learnt_is_kept_and_what_is_open_is_not():
@@ -265,3 +274,22 @@ def test_groups_and_a_known_noise_are_needed():
         slots.step(np.full((4, 1), 0.5))
     # Bits are floating-point numbers too.
     Slots(core.ConvergenceGate(1)).step(np.ones((4, 2), dtype=np.float32))
+
+
+def test_members_that_one_slot_plays_in_turn_are_compared_and_counted():
+    gate = core.ConvergenceGate(1, **AT_ONCE)
+    gate.start_training(2)
+
+    def step(ages, members, ended):
+        view = group_view([0.0, 0.0], ages, [0, 0], 2, look=[0, 0], actions=np.zeros(2, dtype=np.int64))
+        stop = gate(view._replace(members=np.array(members)))
+        slots = np.array(ended, dtype=np.int64)
+        gate.end_episodes(slots, np.ones(len(slots)), np.ones(len(slots), dtype=np.int64), ["terminated"] * len(slots))
+        return np.flatnonzero(stop).tolist()
+
+    # Both members of start 0 are played by slot 1, one after the other, while slot 0 is in another start's episode.
+    assert step([5, 0], [0, 0], []) == []
+    assert step([6, 1], [0, 0], [1]) == []
+    assert len(gate._open) == 1
+    assert step([7, 0], [0, 1], []) == []
+    assert step([8, 1], [0, 1], []) == [0, 1]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb3_budget.core import group_advantages as core
+from sb3_budget.core.groups import leave_one_out
 
 EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -98,40 +101,73 @@ def test_aggregation_by_episode_weighs_all_episodes_alike(seed):
     np.testing.assert_allclose(sums[sums > 0], 30 / np.count_nonzero(sums))
 
 
-def test_the_gradient_of_return_to_go_is_unbiased():
-    """
-    Two steps, two actions, a policy of one logit: all trajectories are enumerated, for one learner and one peer, and the
-    expectation of the estimator is the derivative of the expected return.
-    """
+class TwoSteps:
+    """Two steps, two actions, and a policy of one logit, so that all trajectories can be enumerated."""
+
     logit, gamma = 0.3, 0.9
+    paths: ClassVar = [(a, b) for a in (0, 1) for b in (0, 1)]
 
-    def reward(first, step, action):
-        return [1.0, -2.0][action] if step == 0 else [[0.5, 3.0], [2.0, -1.0]][first][action]
+    def rewards(self, path):
+        first, second = path
+        return [[1.0, -2.0][first], [[0.5, 3.0], [2.0, -1.0]][first][second]]
 
-    def probability(action, at):
+    def probability(self, action, at):
         p = 1.0 / (1.0 + np.exp(-at))
         return p if action == 1 else 1.0 - p
 
-    def value(at):
+    def score(self, action):
+        return 1.0 - self.probability(1, self.logit) if action == 1 else -self.probability(1, self.logit)
+
+    def derivative(self, gamma):
+        """Of the expected return."""
+
+        def value(at):
+            chances = {path: self.probability(path[0], at) * self.probability(path[1], at) for path in self.paths}
+            return sum(chances[path] * np.dot(self.rewards(path), [1.0, gamma]) for path in self.paths)
+
+        return (value(self.logit + 1e-5) - value(self.logit - 1e-5)) / 2e-5
+
+    def expectation(self, gradient):
+        """Of ``gradient(own path, peer's path)`` for two independent members."""
         return sum(
-            probability(a, at) * probability(b, at) * (reward(a, 0, a) + gamma * reward(a, 1, b))
-            for a in (0, 1)
-            for b in (0, 1)
+            np.prod([self.probability(action, self.logit) for action in (*own, *peer)]) * gradient(own, peer)
+            for own in self.paths
+            for peer in self.paths
         )
 
-    def score(action):
-        return (1.0 - probability(1, logit)) if action == 1 else -probability(1, logit)
 
-    paths = [(a, b) for a in (0, 1) for b in (0, 1)]
-    gradient = 0.0
-    for own in paths:
-        for peer in paths:
-            chance = np.prod([probability(action, logit) for action in (*own, *peer)])
-            rewards = np.array([[[reward(path[0], step, path[step]) for step in (0, 1)] for path in (own, peer)]])
-            advantages = core.return_to_go_advantages(rewards, gamma)[0, 0]
-            gradient += chance * sum(gamma**step * score(own[step]) * advantages[step] for step in (0, 1))
-    step = 1e-5
-    assert gradient == pytest.approx((value(logit + step) - value(logit - step)) / (2 * step), rel=1e-6)
+def test_the_gradient_of_return_to_go_is_unbiased():
+    mdp = TwoSteps()
+
+    def gradient(own, peer):
+        advantages = core.return_to_go_advantages([[mdp.rewards(own), mdp.rewards(peer)]], mdp.gamma)[0, 0]
+        return sum(mdp.gamma**step * mdp.score(own[step]) * advantages[step] for step in (0, 1))
+
+    assert mdp.expectation(gradient) == pytest.approx(mdp.derivative(mdp.gamma), rel=1e-6)
+
+
+def test_the_gradient_of_outcomes_is_short_by_ones_own_share_of_the_mean():
+    """The own return is in the mean: (K - 1) / K of the derivative, and so in the same direction."""
+    mdp = TwoSteps()
+
+    def gradient(own, peer):
+        advantage = core.outcome_advantages([[sum(mdp.rewards(own)), sum(mdp.rewards(peer))]])[0, 0]
+        return advantage * sum(mdp.score(action) for action in own)
+
+    assert mdp.expectation(gradient) == pytest.approx(0.5 * mdp.derivative(1.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 0.4, 1.0])
+def test_the_gradient_of_residuals_is_unbiased_for_any_coefficient(coefficient):
+    mdp, members, steps = TwoSteps(), np.array([[0, 0], [0, 0]]), np.array([[0, 1], [0, 1]])
+
+    def gradient(own, peer):
+        to_go = core.returns_to_go([mdp.rewards(own), mdp.rewards(peer)], mdp.gamma)
+        peers = leave_one_out(to_go, members, members, steps).means
+        advantages = (to_go - coefficient * peers)[0]
+        return sum(mdp.gamma**step * mdp.score(own[step]) * advantages[step] for step in (0, 1))
+
+    assert mdp.expectation(gradient) == pytest.approx(mdp.derivative(mdp.gamma), rel=1e-6)
 
 
 def test_misuse_is_refused():

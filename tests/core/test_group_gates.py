@@ -130,6 +130,16 @@ def test_rungs_are_forgotten_once_all_members_are_past_the_episode():
     assert gate._open == {}
 
 
+def test_a_slot_that_plays_several_members_in_turn_is_a_mate_of_its_own_earlier_episodes():
+    gate = core.GroupQuantileGate(0.25, min_peers=2)
+    stops = []
+    for member, score in ((1, 5.0), (2, 6.0), (3, 1.0), (0, 0.5)):
+        view = group_view([0, score, 0, 0], 20, look=[0, 1, 0, 0])
+        stops.append(gate(view._replace(members=np.array([0, member, 0, 0]))).tolist())
+    # The third has two mates that did better, and so has the fourth, which is none of those that were asked to stop.
+    assert stops == [[False] * 4] * 2 + [[False, True, False, False]] * 2
+
+
 class Race:
     """Slots that walk through their episodes at their own pace, with scores that tell who left them and when."""
 

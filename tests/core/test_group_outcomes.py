@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_budget.core.group_outcomes import FinishedGroup, GroupOutcomes, alike, outcome_statistics
+from sb3_budget.core.group_outcomes import FinishedGroup, GroupOutcomes, outcome_statistics
 
 EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True)
 
@@ -87,15 +87,8 @@ def group_of(*returns):
     return FinishedGroup(0, 0, np.zeros(len(returns)), np.ones(len(returns), int), np.array(returns))
 
 
-def test_alike_by_equality_or_by_a_tolerance():
-    assert alike(group_of(2.0, 2.0), 0.0, 1.0)
-    assert not alike(group_of(2.0, 2.0 + 1e-12), 0.0, 1.0)
-    assert alike(group_of(2.0, 2.4), 0.05, 10.0)
-    assert not alike(group_of(2.0, 2.6), 0.05, 10.0)
-
-
 def test_a_group_with_a_member_that_was_cut_short_is_not_alike():
-    assert not alike(group_of(2.0, np.nan), 1e9, 1.0)
+    assert outcome_statistics([group_of(2.0, np.nan), group_of(2.0, 2.0)], 1e9, 1.0).zero_variance == 0.5
     assert np.isnan(outcome_statistics([group_of(2.0, np.nan)], 0.0, 1.0)).all()
 
 
@@ -112,6 +105,25 @@ def test_an_episode_of_the_same_age_but_another_number_was_not_seen_whole():
     outcomes = GroupOutcomes(1, 1)
     outcomes.add(np.array([[5.0]]), np.array([[0]]), np.array([[0]]), np.array([[False]]))
     assert outcomes.add(np.array([[1.0]]), np.array([[2]]), np.array([[1]]), np.array([[True]])) == []
+
+
+def test_one_slot_may_play_several_members_and_a_later_start_may_finish_first():
+    outcomes = GroupOutcomes(2, 2)
+    # Slot 0 is in start 0 throughout; slot 1 plays the other member of it, and then both members of start 1.
+    rewards = np.array([[1.0, 10.0], [1.0, 20.0], [1.0, 30.0], [1.0, 40.0]])
+    episodes = np.array([[0, 0], [0, 1], [0, 1], [0, 2]])
+    members = np.array([[1, 0], [1, 0], [1, 1], [1, 0]])
+    times = np.array([[0, 0], [1, 0], [2, 0], [3, 0]])
+    ends = np.array([[False, True], [False, True], [False, True], [True, False]])
+    later, first = outcomes.add(rewards, episodes, times, ends, members=members)
+    assert (later.episode, later.returns.tolist()) == (1, [20.0, 30.0])
+    assert (first.episode, first.returns.tolist(), first.lengths.tolist()) == (0, [10.0, 4.0], [1, 4])
+    assert outcomes.oldest.tolist() == [0]
+    # The next rollout goes on with member 0 of start 2, and slot 0 plays the other.
+    (last,) = outcomes.add(
+        np.ones((1, 2)), np.array([[2, 2]]), np.array([[0, 1]]), np.array([[True, True]]), members=np.array([[1, 0]])
+    )
+    assert (last.episode, last.returns.tolist(), outcomes.oldest.tolist()) == (2, [41.0, 1.0], [2])
 
 
 def test_statistics_by_hand():

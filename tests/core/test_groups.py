@@ -117,3 +117,10 @@ def test_bad_input_is_refused():
         core.leave_one_out([1.0, 2.0], [0], [0, 0], [0, 0])
     with pytest.raises(ValueError, match=r"shape \(2,\) of the advantages, got \(1,\)"):
         core.centred_within_groups([1.0, 2.0], [0])
+
+
+def test_returns_are_equal_by_equality_or_by_a_tolerance():
+    assert core.equal_returns([2.0, 2.0], 0.0, 1.0) and core.equal_returns([5.0], 0.0, 0.0)
+    assert not core.equal_returns([2.0, 2.0 + 1e-12], 0.0, 1.0)
+    assert core.equal_returns([2.0, 2.4], 0.05, 10.0) and not core.equal_returns([2.0, 2.6], 0.05, 10.0)
+    assert not core.equal_returns([2.0, np.nan], 1e9, 1.0)

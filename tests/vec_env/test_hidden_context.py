@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sb3_budget import HiddenContextWrapper
+from sb3_budget.bench import tasks
 from sb3_budget.states import restore_state, save_state
 
 
@@ -48,6 +49,29 @@ def test_the_dynamics_of_mujoco_change():
         np.testing.assert_allclose(env.unwrapped.model.body_inertia, 2.0 * plain.body_inertia)
         np.testing.assert_allclose(env.unwrapped.model.geom_friction, 0.5 * plain.geom_friction)
         np.testing.assert_allclose(env.unwrapped.model.opt.gravity, 0.1 * plain.opt.gravity)
+
+
+@pytest.mark.parametrize("name", ["HalfCheetah-v5", "Ant-v5"])
+def test_registered_tasks_draw_dynamics_and_scale_by_the_seed_of_a_start(name):
+    pytest.importorskip("mujoco")
+    tasks.register()
+    env, plain = gym.make(f"sb3_budget/Hidden{name}"), gym.make(name).unwrapped.model
+    assert env.spec.max_episode_steps == 1000
+
+    def drawn(**kwargs):
+        env.reset(**kwargs)
+        model = env.unwrapped.model
+        ratios = [model.body_mass[1:] / plain.body_mass[1:], model.geom_friction / plain.geom_friction]
+        ratios.append(model.opt.gravity[2:] / plain.opt.gravity[2:])
+        # One factor for all bodies, geoms and so on.
+        assert all(np.ptp(ratio) < 1e-9 for ratio in ratios)
+        return [*(float(ratio.flat[0]) for ratio in ratios), env.get_wrapper_attr("scale")]
+
+    contexts = np.array([drawn(seed=seed) for seed in range(20)])
+    assert (contexts >= [0.5, 0.5, 0.7, 0.2]).all() and (contexts <= [1.5, 1.5, 1.3, 2.0]).all()
+    assert all(len(set(column)) == 20 for column in contexts.T.tolist())
+    assert drawn(seed=3) == contexts[3].tolist() and drawn() not in contexts.tolist()
+    assert np.isfinite(env.step(env.action_space.sample())[1])
 
 
 def test_the_first_observation_tells_nothing_of_the_last_context():

@@ -113,7 +113,10 @@ def test_episodes_that_a_reset_broke_off_are_forgotten():
         give(pool, 0, episode)
     give(pool, 1, 0)
     pool.record([(0, 1, HARD)])
-    assert sorted(pool._given) == [(0, 2), (1, 0)]
+    # Episode 0 may have a slow member.
+    assert sorted(pool._given) == [(0, 0), (0, 2), (1, 0)]
+    pool.forget([2, 0])
+    assert sorted(pool._given) == [(0, 2), (1, 0)] and not pool.gave(0, 0)
     with pytest.raises(ValueError, match="Episode 0 of group 0 has no start of this pool that is not recorded yet"):
         pool.record([(0, 0, HARD)])
 
@@ -201,3 +204,30 @@ def test_it_is_trained_with_and_saved_with_the_model(tmp_path):
     assert loaded.start_rule is not pool and loaded.start_rule.starts == pool.starts
     np.testing.assert_array_equal(loaded.start_rule.entries.weights, pool.entries.weights)
     loaded.learn(64, reset_num_timesteps=False)
+
+
+def test_without_a_seed_the_starts_follow_the_model():
+    def pools(**kwargs):
+        pool = StartPool(5, **kwargs)
+        venv = make_vec_env("CartPole-v1", 2, seed=0)
+        return pool, GRPO("MlpPolicy", venv, group_size=2, start_rule=pool, n_steps=8, batch_size=16, seed=3)
+
+    (one, model), (other, _) = pools(), pools()
+    assert one.starts == other.starts == StartPool(5, seed=3).starts
+    assert pools(seed=1)[0].starts == StartPool(5, seed=1).starts
+    # The first model decides, and so does what a pool has been through.
+    model.learn(16)
+    GRPO("MlpPolicy", make_vec_env("CartPole-v1", 2), group_size=2, start_rule=one, n_steps=8, batch_size=16, seed=4)
+    assert one.starts == other.starts
+    used = StartPool(5)
+    give(used, 0, 0)
+    before = used.starts
+    used.follow_seed(3)
+    assert used.starts == before
+    assert StartPool(5).starts != StartPool(5).starts
+
+
+def test_given_starts_follow_nobody():
+    pool = StartPool([Start("a", seed=1), Start("b", seed=2)])
+    pool.follow_seed(3)
+    assert [start.seed for start in pool.starts] == [1, 2]
