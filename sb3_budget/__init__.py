@@ -18,6 +18,7 @@ from sb3_budget.callbacks.adaptive_horizon_callback import AdaptiveHorizonCallba
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
 from sb3_budget.callbacks.budget_allocator_callback import BudgetAllocatorCallback
+from sb3_budget.callbacks.critic_recycling_callback import CriticRecyclingCallback
 from sb3_budget.callbacks.phase_penalty_callback import PhasePenaltyCallback
 from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
@@ -84,6 +85,7 @@ __all__ = [
     "ConfidenceGate",
     "ConvergenceGate",
     "CriticLearningRatePolicy",
+    "CriticRecyclingCallback",
     "DiscardRule",
     "EnsembleActorCriticCnnPolicy",
     "EnsembleActorCriticPolicy",

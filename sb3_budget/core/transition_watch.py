@@ -70,7 +70,9 @@ class TransitionWatch:
         #: Is shown all that was watched, right after it was.
         self.listener: Callable[[Watched], None] | None = None
 
-    def add(self, transitions: Columns, cut: Sequence[bool], step: int, version: int = 0, gather: bool = False) -> None:
+    def add(
+        self, transitions: Columns, cut: Sequence[bool], step: int, version: int = 0, gather: bool = False
+    ) -> list[Hashable]:
         """
         Count n transitions. What was cut counts, but cannot be pooled: its end is not known.
 
@@ -79,11 +81,12 @@ class TransitionWatch:
         :param step: The present, for ages.
         :param version: Version of the policy that acted.
         :param gather: Whether cells are still gathering their statistics. With cells, nothing is counted then.
+        :return: Key of each transition; none while cells are gathering.
         """
         states, actions = entries(part_of(transitions, "observations")), transitions["actions"]
         if gather and self.transition_keys.cells is not None:
             self.transition_keys.observe(states, actions)
-            return
+            return []
         self.transition_keys.freeze()
         found = self.outcomes(transitions, cut)
         trusted = [False] * len(found)
@@ -102,6 +105,7 @@ class TransitionWatch:
             self.listener(Watched(transitions, keys, cut))
         if self.detector.n_observed >= TRIAL > self.detector.n_observed - len(keys):
             self._end_trial()
+        return keys
 
     def outcomes(self, transitions: Columns, cut: Sequence[bool]) -> list[Outcome]:
         """
