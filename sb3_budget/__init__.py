@@ -14,6 +14,7 @@ from sb3_budget.buffers.zero_variance_replay_buffer import (
     ZeroVarianceNStepReplayBuffer,
     ZeroVarianceReplayBuffer,
 )
+from sb3_budget.callbacks.active_verification_callback import ActiveVerificationCallback
 from sb3_budget.callbacks.adaptive_horizon_callback import AdaptiveHorizonCallback
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
@@ -76,6 +77,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "GRPO",
+    "ActiveVerificationCallback",
     "AdaptiveHorizonCallback",
     "AdaptiveHorizons",
     "AdaptiveOffsetCallback",

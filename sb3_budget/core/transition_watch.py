@@ -31,11 +31,15 @@ class Watched(NamedTuple):
     :param transitions: Their columns, shapes (n, ...).
     :param keys: Key of each.
     :param cut: Whether its episode was cut at it, by a time limit or a stop.
+    :param step: When they happened, for ages.
+    :param version: Version of the policy that acted.
     """
 
     transitions: Columns
     keys: list[Hashable]
     cut: Sequence[bool]
+    step: int
+    version: int
 
 
 class TransitionWatch:
@@ -43,7 +47,7 @@ class TransitionWatch:
     Counts outcomes per state and action. A pair whose outcome has no variance is copied into the pool once, and leaves it for
     ever when an outcome contradicts.
 
-    Where too few transitions repeat, it ends with a warning after :data:`TRIAL` of them.
+    Where too few transitions repeat, and none is white-listed, it ends with a warning after :data:`TRIAL` of them.
 
     :param owner: Name of who watches, for the warning.
     :param detector: What counts.
@@ -67,6 +71,7 @@ class TransitionWatch:
         self.enabled = True
         #: Pooled transitions that were contradicted so far.
         self.n_contradicted = 0
+        self._trusted_any = False
         #: Is shown all that was watched, right after it was.
         self.listener: Callable[[Watched], None] | None = None
 
@@ -94,6 +99,7 @@ class TransitionWatch:
             trusted = list(self.whitelist(states.get("", states), actions))
             if len(trusted) != len(found):
                 raise ValueError(f"whitelist must return one mark for each of {len(found)} slots, got {len(trusted)}")
+            self._trusted_any |= any(trusted)
         keys = self.transition_keys.keys(states, actions)
         for row, key in enumerate(keys):
             verdict = self.detector.observe(key, found[row], bool(trusted[row]))
@@ -102,7 +108,7 @@ class TransitionWatch:
             else:
                 self.file(key, verdict, transitions, row, bool(cut[row]), step, version)
         if self.listener is not None:
-            self.listener(Watched(transitions, keys, cut))
+            self.listener(Watched(transitions, keys, cut, step, version))
         if self.detector.n_observed >= TRIAL > self.detector.n_observed - len(keys):
             self._end_trial()
         return keys
@@ -154,7 +160,7 @@ class TransitionWatch:
         self.pool = TransitionPool(kept.capacity if self.enabled else 1, kept.fields, kept.eviction)
 
     def _end_trial(self) -> None:
-        if self.detector.hit_rate < LEAST_HIT_RATE:
+        if self.detector.hit_rate < LEAST_HIT_RATE and not self._trusted_any:
             warnings.warn(
                 f"{self.owner} switched itself off: of {self.detector.n_observed} transitions, "
                 f"{self.detector.n_hits} repeated a state and an action. Training is Stable-Baselines3's own now. Continuous "
