@@ -22,16 +22,16 @@ from sb3_budget.callbacks.critic_recycling_callback import CriticRecyclingCallba
 from sb3_budget.callbacks.requirements import require_bare, require_state_access, require_top_level
 from sb3_budget.core.determinism import Outcome, Verdict
 from sb3_budget.core.ranges import require_share
-from sb3_budget.core.transition_fields import columns_of
+from sb3_budget.core.transition_fields import columns_of, entries, part_of
 from sb3_budget.core.transition_watch import TransitionWatch, Watched
 from sb3_budget.states.state import State
 from sb3_budget.vec_env.observations import write_observation
 from sb3_budget.vec_env.start import Start
 
-#: While all that is met is settled, states are saved at every n-th step only, with n up to this.
-LONGEST_PAUSE = 64
+#: Slots whose states are looked at in a step, at least, and actions of a state that are gone through, at most.
+LEAST_LOOKS, MOST_ACTIONS = 8, 64
 #: What is saved.
-STATE = ("_credit", "_pause", "_waits", "_rng", "n_steps", "n_promoted", "n_contradicted")
+STATE = ("_credit", "_rng", "n_steps", "n_promoted", "n_contradicted")
 
 
 class ActiveVerificationCallback(BaseCallback):
@@ -74,7 +74,6 @@ class ActiveVerificationCallback(BaseCallback):
         self._rng = np.random.default_rng(seed)
         self._seeded = seed is not None
         self._credit = 0.0
-        self._pause, self._waits = 1, 0
         #: Steps that verification has taken.
         self.n_steps = 0
         #: Pairs that it promoted, and that it found to be stochastic.
@@ -129,12 +128,9 @@ class ActiveVerificationCallback(BaseCallback):
 
     def _watched(self, found: Watched) -> None:
         """The watch has counted a step of all slots, whose states before it were held; those after it are present now."""
-        candidates = [slot for slot in self._held if self._is_candidate(found, slot)]
-        for slot in candidates:
-            self._verify(found, slot, self._held[slot])
-        if self._held:
-            self._pause = 1 if candidates else min(2 * self._pause, LONGEST_PAUSE)
-            self._waits = self._pause - 1
+        for slot, state in self._held.items():
+            if self._is_candidate(found, slot):
+                self._verify(found, slot, state)
         self._credit += self.verify_share(self.model._current_progress_remaining) * len(found.keys)
         self._held = self._hold()
 
@@ -144,17 +140,34 @@ class ActiveVerificationCallback(BaseCallback):
         return unknown and not found.cut[slot]
 
     def _hold(self) -> dict[int, State]:
-        """Save as many states as there is credit for their verification."""
-        slots = self.verify_env.num_envs
+        """Save as many states as there is credit for their verification, of slots where there is something to find out."""
+        slots, n_envs = self.verify_env.num_envs, self._control.num_envs
         price = math.ceil((self._watch.detector.min_count - 1) / slots) * slots
-        n = min(self._control.num_envs, int(self._credit // price)) if price else 0
+        n = min(n_envs, int(self._credit // price)) if price else 0
         if n < 1:
             return {}
-        if self._waits > 0:
-            self._waits -= 1
-            return {}
-        chosen = self._rng.choice(self._control.num_envs, size=n, replace=False).tolist()
-        return dict(zip(chosen, self._control.get_states(chosen), strict=True))
+        looked = self._rng.permutation(n_envs)[: max(n, LEAST_LOOKS)]
+        chosen = looked[self._is_open(looked)][:n].tolist()
+        return dict(zip(chosen, self._control.get_states(chosen), strict=True)) if chosen else {}
+
+    def _is_open(self, slots: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether an action in the present state of each slot is neither promoted nor stochastic, as far as can be told."""
+        space, watch = self.model.action_space, self._watch
+        if not isinstance(space, spaces.Discrete) or space.n > MOST_ACTIONS:
+            return np.ones(len(slots), dtype=bool)
+        n = int(space.n)
+        columns = self._shaped(columns_of("observations", self._control.last_obs))
+        states = {
+            name: np.repeat(column[slots], n, axis=0) for name, column in entries(part_of(columns, "observations")).items()
+        }
+        actions = np.tile(space.start + np.arange(n), len(slots)).reshape(-1, 1).astype(watch.pool.fields["actions"][1])
+        unknown = [watch.detector.verdict(key) == Verdict.UNKNOWN for key in watch.transition_keys.keys(states, actions)]
+        return np.array(unknown, dtype=bool).reshape(-1, n).max(axis=1)
+
+    def _shaped(self, columns: dict[str, Any]) -> dict[str, NDArray[Any]]:
+        """As the watch keeps them."""
+        fields = self._watch.pool.fields
+        return {name: np.asarray(column, fields[name][1]).reshape(-1, *fields[name][0]) for name, column in columns.items()}
 
     def _verify(self, found: Watched, slot: int, state: State) -> None:
         """Repeat a step until its pair is promoted or stochastic, or as often as promotion takes."""
@@ -190,9 +203,7 @@ class ActiveVerificationCallback(BaseCallback):
         for slot in np.flatnonzero(dones).tolist():
             write_observation(following, slot, infos[slot]["terminal_observation"])
         columns = {"rewards": rewards, "dones": dones, **columns_of("next_observations", following)}
-        fields = self._watch.pool.fields
-        shaped = {name: np.asarray(column, fields[name][1]).reshape(-1, *fields[name][0]) for name, column in columns.items()}
-        return self._watch.outcomes(shaped, cut)
+        return self._watch.outcomes(self._shaped(columns), cut)
 
     def _action(self, action: NDArray[Any]) -> NDArray[Any]:
         """What the environment was given, from what was kept of it."""
