@@ -20,21 +20,20 @@ ENVS = {
 }
 
 
-def one_by_one():
-    """Cells in which nothing repeats: the pool is then the latest transitions, each as often as it happened."""
-    counter = itertools.count()
-    return lambda observations: [next(counter) for _ in observations]
-
-
 class Numbered:
+    """Cells in which nothing repeats: the pool is then the latest transitions, each as often as it happened."""
+
     def __init__(self):
-        self.keys = one_by_one()
+        self.counter = itertools.count()
 
     def observe(self, observations):
         pass
 
     def freeze(self):
         pass
+
+    def keys(self, observations):
+        return [next(self.counter) for _ in observations]
 
 
 ARMS = {
