@@ -14,11 +14,13 @@ from sb3_budget.buffers.zero_variance_replay_buffer import (
     ZeroVarianceNStepReplayBuffer,
     ZeroVarianceReplayBuffer,
 )
+from sb3_budget.callbacks.active_verification_callback import ActiveVerificationCallback
 from sb3_budget.callbacks.adaptive_horizon_callback import AdaptiveHorizonCallback
 from sb3_budget.callbacks.adaptive_offset_callback import AdaptiveOffsetCallback
 from sb3_budget.callbacks.adaptive_quantile_callback import AdaptiveQuantileCallback
 from sb3_budget.callbacks.budget_allocator_callback import BudgetAllocatorCallback
 from sb3_budget.callbacks.budget_callback import BudgetCallback
+from sb3_budget.callbacks.critic_recycling_callback import CriticRecyclingCallback
 from sb3_budget.callbacks.phase_penalty_callback import PhasePenaltyCallback
 from sb3_budget.callbacks.rollout_length_callback import RolloutLengthCallback
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
@@ -78,6 +80,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "GRPO",
+    "ActiveVerificationCallback",
     "AdaptiveHorizonCallback",
     "AdaptiveHorizons",
     "AdaptiveOffsetCallback",
@@ -88,6 +91,7 @@ __all__ = [
     "ConfidenceGate",
     "ConvergenceGate",
     "CriticLearningRatePolicy",
+    "CriticRecyclingCallback",
     "DiscardRule",
     "DoublingHorizon",
     "EnsembleActorCriticCnnPolicy",

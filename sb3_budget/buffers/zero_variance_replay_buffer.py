@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,17 +15,15 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_budget.buffers.pooled_paths import PooledPaths
-from sb3_budget.buffers.replay_rows import Samples, entries, field, join, part_of
+from sb3_budget.buffers.replay_rows import Samples, join
 from sb3_budget.core.cells import Cells
-from sb3_budget.core.determinism import DeterminismDetector, Verdict
+from sb3_budget.core.determinism import DeterminismDetector
+from sb3_budget.core.transition_fields import columns_of, entries, part_of
 from sb3_budget.core.transition_graph import successors
-from sb3_budget.core.transition_keys import TransitionKeys, outcomes
+from sb3_budget.core.transition_keys import TransitionKeys
 from sb3_budget.core.transition_pool import Eviction, TransitionPool
+from sb3_budget.core.transition_watch import TransitionWatch
 
-#: After this many transitions it is decided whether any repeat.
-TRIAL = 5_000
-#: Share of transitions of the trial that must repeat an earlier state and action.
-LEAST_HIT_RATE = 0.01
 #: Largest default capacity of the pool.
 MOST_POOLED = 50_000
 
@@ -113,19 +110,47 @@ class ZeroVarianceBufferMixin:
         if eviction not in {kind.value for kind in Eviction}:
             raise ValueError(f"eviction={eviction!r} is none of {[kind.value for kind in Eviction]}")
         super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)  # type: ignore[call-arg]  # the parent is a replay buffer
-        self.mix_ratio, self.start_after, self.max_age, self.whitelist = mix_ratio, start_after, max_age, whitelist
-        self.detector = DeterminismDetector(min_count, epsilon, max_candidates=buffer_size)
+        self.mix_ratio, self.start_after, self.max_age = mix_ratio, start_after, max_age
         fields = {name: (column.shape[2:], column.dtype) for name, column in self._columns().items()}
         most = max(1, min(buffer_size // 10, MOST_POOLED)) if capacity is None else capacity
-        self.pool = TransitionPool(most, fields, Eviction(eviction))
-        self.transition_keys = TransitionKeys(cells, continuous_actions=isinstance(action_space, spaces.Box))
+        #: What counts transitions, and keeps them in its pool.
+        self.watch = TransitionWatch(
+            type(self).__name__,
+            DeterminismDetector(min_count, epsilon, max_candidates=buffer_size),
+            TransitionPool(most, fields, Eviction(eviction)),
+            TransitionKeys(cells, continuous_actions=isinstance(action_space, spaces.Box)),
+            whitelist,
+        )
         self._pool_rng = np.random.default_rng(_seed_of_the_run() if seed is None else seed)
-        #: Whether transitions are still counted and the pool is used.
-        self.enabled = True
         self.n_added = self.n_batches = self._n_purged_at = 0
         self._latest_share = 0.0
-        #: Paths that pooled rows follow, found by a callback. One contradiction drops them.
-        self.paths: PooledPaths | None = None
+        self._paths: tuple[int, PooledPaths] | None = None
+
+    @property
+    def detector(self) -> DeterminismDetector:
+        """What counts outcomes."""
+        return self.watch.detector
+
+    @property
+    def pool(self) -> TransitionPool:
+        """Deterministic transitions."""
+        return self.watch.pool
+
+    @property
+    def enabled(self) -> bool:
+        """Whether transitions are still counted and the pool is used."""
+        return self.watch.enabled
+
+    @property
+    def paths(self) -> PooledPaths | None:
+        """Paths that pooled rows follow, found by a callback. One contradiction drops them."""
+        if self._paths is None or self._paths[0] != self.watch.n_contradicted:
+            return None
+        return self._paths[1]
+
+    @paths.setter
+    def paths(self, paths: PooledPaths | None) -> None:
+        self._paths = None if paths is None else (self.watch.n_contradicted, paths)
 
     # ------------------------------------------------------------------ in
 
@@ -141,52 +166,10 @@ class ZeroVarianceBufferMixin:
         row, n_before = self.pos, self.n_added
         super().add(obs, next_obs, action, reward, done, infos)  # type: ignore[misc]  # the parent is a replay buffer
         self.n_added += self.n_envs
-        if not self.enabled:
-            return
-        if self.transition_keys.cells is not None and n_before < self.start_after:
-            self.transition_keys.observe(entries(self.observations, row), self.actions[row])
-            return
-        self.transition_keys.freeze()
-        self._watch(row, [info.get("TimeLimit.truncated", False) for info in infos])
-        if self.detector.n_observed >= TRIAL > self.detector.n_observed - self.n_envs:
-            self._end_trial()
-
-    def _watch(self, row: int, cut: list[bool]) -> None:
-        """Count the outcomes of a row of the ring. What was cut counts, but cannot be pooled: its end is not known."""
-        states, actions = entries(self.observations, row), self.actions[row]
-        terminated = [None if was_cut else bool(done) for was_cut, done in zip(cut, self.dones[row], strict=True)]
-        found = outcomes(entries(self.next_observations, row), self.rewards[row], terminated)
-        trusted = [False] * self.n_envs
-        if self.whitelist is not None:
-            trusted = list(self.whitelist(states.get("", states), actions))
-            if len(trusted) != self.n_envs:
-                raise ValueError(f"whitelist must return one mark for each of {self.n_envs} slots, got {len(trusted)}")
-        for slot, key in enumerate(self.transition_keys.keys(states, actions)):
-            verdict = self.detector.observe(key, found[slot], bool(trusted[slot]))
-            if verdict != Verdict.DETERMINISTIC:
-                self._drop(key)
-            elif key in self.pool:
-                self.pool.renew(key, self.n_added, self.n_batches)
-            elif not cut[slot]:
-                transition = {name: column[row, slot] for name, column in self._columns().items()}
-                self.pool.put(key, transition, self.n_added, self.n_batches)
-
-    def _drop(self, key: Hashable) -> None:
-        """Nor may a path lead through it."""
-        if key in self.pool:
-            self.pool.discard(key)
-            self.paths = None
-
-    def _end_trial(self) -> None:
-        if self.detector.hit_rate < LEAST_HIT_RATE:
-            warnings.warn(
-                f"{type(self).__name__} switched itself off: of {self.detector.n_observed} transitions, "
-                f"{self.detector.n_hits} repeated a state and an action. It is Stable-Baselines3's buffer now. Continuous "
-                "observations need cells= to repeat",
-                stacklevel=4,
-            )
-            self.enabled = False
-            self.forget()
+        if self.enabled:
+            transitions = {name: column[row] for name, column in self._columns().items()}
+            cut = [info.get("TimeLimit.truncated", False) for info in infos]
+            self.watch.add(transitions, cut, self.n_added, self.n_batches, gather=n_before < self.start_after)
 
     # ------------------------------------------------------------------ out
 
@@ -287,7 +270,7 @@ class ZeroVarianceBufferMixin:
         for rows in np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // 1_024):
             taken = self.pool.take(rows)
             for part, keys in states.items():
-                keys += self.transition_keys.states(entries(part_of(taken, part)))
+                keys += self.watch.transition_keys.states(entries(part_of(taken, part)))
         sources, targets = successors(*states.values())
         ended = self.pool.take(np.arange(len(self.pool)), ["dones"])["dones"] > 0
         return sources, np.where(ended, -1, targets)
@@ -305,16 +288,13 @@ class ZeroVarianceBufferMixin:
 
         :param other: A buffer with the same arguments. Cells, if any, must be one frozen object's copies.
         """
-        self.detector.merge(other.detector)
-        self.pool.merge(other.pool)
-        self.pool.keep(lambda key: self.detector.verdict(key) == Verdict.DETERMINISTIC)
+        self.watch.merge(other.watch)
         self.paths = None
 
     def forget(self) -> None:
         """Empty the pool and all counts, as when the environment changed."""
-        known, kept, self.paths = self.detector, self.pool, None
-        self.detector = DeterminismDetector(known.min_count, known.epsilon, known.tolerance, known.max_candidates)
-        self.pool = TransitionPool(kept.capacity if self.enabled else 1, kept.fields, kept.eviction)
+        self.watch.forget()
+        self.paths = None
 
     def reset(self) -> None:
         super().reset()  # type: ignore[misc]  # the parent is a replay buffer
@@ -322,11 +302,10 @@ class ZeroVarianceBufferMixin:
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         """The ring's arrays, shapes (buffer_size, n_envs, ...), under the names of the pool's fields."""
-        parts = {"observations": self.observations, "next_observations": self.next_observations}
         columns = {"actions": self.actions, "rewards": self.rewards, "dones": self.dones}
-        for name, part in parts.items():
-            columns |= {field(name, entry): array for entry, array in entries(part).items()}
-        return columns
+        return (
+            columns | columns_of("observations", self.observations) | columns_of("next_observations", self.next_observations)
+        )
 
 
 class ZeroVarianceReplayBuffer(ZeroVarianceBufferMixin, ReplayBuffer):

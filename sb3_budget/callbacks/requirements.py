@@ -6,6 +6,9 @@ import numpy as np
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_wrapper
+
+from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 
 
 def require_on_policy(callback: BaseCallback) -> None:
@@ -30,6 +33,44 @@ def require_top_level(callback: BaseCallback) -> None:
             f"{type(callback).__name__} inside {type(callback.parent).__name__} would never hear of rollouts: it must "
             "be passed to learn() itself, in a list"
         )
+
+
+def require_bare(name: str, env: VecEnv) -> EpisodeControlVecEnv:
+    """
+    :param name: Name of an argument.
+    :param env: An environment to continue saved states in.
+    :return: The same.
+    :raises ValueError: if it cannot, or changes what the simulator gives.
+    """
+    if not isinstance(env, EpisodeControlVecEnv) or not env.enabled:
+        raise ValueError(f"{name} must be an EpisodeControlVecEnv(make_vec_env(...)) that is enabled, and nothing around it")
+    return env
+
+
+def require_state_access(callback: BaseCallback, name: str, env: EpisodeControlVecEnv) -> EpisodeControlVecEnv:
+    """
+    :param callback: A callback that saves states of the training, with its model set.
+    :param name: Name of the argument by which it was given the other environment.
+    :param env: An environment to continue them in.
+    :return: What saves the states.
+    :raises ValueError: if there is none, or observations of the two would differ by more than ``VecNormalize``.
+    """
+    chain = callback.training_env
+    control = unwrap_vec_wrapper(chain, EpisodeControlVecEnv)
+    if control is None:
+        raise ValueError(
+            f"{type(callback).__name__} saves states: put EpisodeControlVecEnv around the base VecEnv that is trained on"
+        )
+    if control.observation_space != env.observation_space:
+        raise ValueError(
+            f"{name} has the observations {env.observation_space}, the training environment {control.observation_space}"
+        )
+    normalize = callback.model.get_vec_normalize_env()
+    while isinstance(chain, VecEnvWrapper) and chain is not control:
+        if chain is not normalize and chain.observation_space != chain.venv.observation_space:
+            raise ValueError(f"Observations of {name} would lack what {type(chain).__name__} does to those of the training")
+        chain = chain.venv
+    return control
 
 
 def require_steps_or_fraction(name: str, value: int | float) -> None:

@@ -9,10 +9,9 @@ import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_wrapper
+from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
-from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.callbacks.requirements import require_bare, require_on_policy, require_state_access, require_top_level
 from sb3_budget.vec_env.start import Start
 
 
@@ -80,10 +79,6 @@ class ValueAuditCallback(BaseCallback):
         verbose: int = 0,
     ):
         super().__init__(verbose)
-        if not isinstance(audit_env, EpisodeControlVecEnv) or not audit_env.enabled:
-            raise ValueError(
-                "audit_env must be an EpisodeControlVecEnv(make_vec_env(...)) that is enabled, and nothing around it"
-            )
         if audit_every < 1 or n_continuations < 2 or (max_steps is not None and max_steps < 1):
             raise ValueError(
                 f"audit_every={audit_every} and max_steps={max_steps} must be at least 1, n_continuations={n_continuations} "
@@ -93,7 +88,7 @@ class ValueAuditCallback(BaseCallback):
             raise ValueError(
                 f"audit_env has {audit_env.num_envs} slots, which n_continuations={n_continuations} does not divide"
             )
-        self.audit_env = audit_env
+        self.audit_env = require_bare("audit_env", audit_env)
         self.audit_every, self.n_continuations, self.max_steps = audit_every, n_continuations, max_steps
         self._rng = np.random.default_rng(seed)
         #: The latest audit.
@@ -101,25 +96,8 @@ class ValueAuditCallback(BaseCallback):
 
     def _init_callback(self) -> None:
         require_on_policy(self)
-        control = unwrap_vec_wrapper(self.training_env, EpisodeControlVecEnv)
-        if control is None:
-            raise ValueError(
-                "ValueAuditCallback saves states: put EpisodeControlVecEnv around the base VecEnv that is trained on"
-            )
-        self._control = control
+        self._control = require_state_access(self, "audit_env", self.audit_env)
         self._normalize = self.model.get_vec_normalize_env()
-        if control.observation_space != self.audit_env.observation_space:
-            raise ValueError(
-                f"audit_env has the observations {self.audit_env.observation_space}, the training environment "
-                f"{control.observation_space}"
-            )
-        chain = self.training_env
-        while isinstance(chain, VecEnvWrapper) and chain is not control:
-            if chain is not self._normalize and chain.observation_space != chain.venv.observation_space:
-                raise ValueError(
-                    f"Observations of audit_env would lack what {type(chain).__name__} does to those of the training"
-                )
-            chain = chain.venv
 
     def _on_training_start(self) -> None:
         require_top_level(self)

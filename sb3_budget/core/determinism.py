@@ -162,27 +162,29 @@ class DeterminismDetector:
         self.min_count, self.epsilon, self.max_candidates = min_count, epsilon, max_candidates
         self.tolerance = math.sqrt(epsilon) if tolerance is None else tolerance
         self.n_observed = 0
-        #: Outcomes of keys that had been seen before.
+        #: Visits of keys that had been seen before.
         self.n_hits = 0
         self._candidates: OrderedDict[Hashable, Evidence] = OrderedDict()
         self._promoted: dict[Hashable, Evidence] = {}
         self._stochastic: set[Hashable] = set()
 
-    def observe(self, key: Hashable, outcome: Outcome, trusted: bool = False) -> Verdict:
+    def observe(self, key: Hashable, outcome: Outcome, trusted: bool = False, is_visit: bool = True) -> Verdict:
         """
         :param key: What stands for the state and the action.
         :param outcome: What followed. One with a number that is not finite contradicts everything.
         :param trusted: Whether it is known of the key that it is deterministic. It is then promoted at first sight.
+        :param is_visit: Whether training came here by itself. The outcome of a verification is evidence like any other, but
+            the hit rate is of visits.
         :return: What is known of the key now.
         """
-        self.n_observed += 1
+        self.n_observed += is_visit
         if key in self._stochastic:
-            self.n_hits += 1
+            self.n_hits += is_visit
             return Verdict.STOCHASTIC
         known = self.evidence(key)
         latest = Evidence.of(outcome)
         if known is not None:
-            self.n_hits += 1
+            self.n_hits += is_visit
         elif not np.isfinite(outcome.numbers).all():
             return self._condemn(key)
         return self._settle(key, known, latest, trusted)
@@ -254,7 +256,7 @@ class DeterminismDetector:
 
     @property
     def hit_rate(self) -> float:
-        """Share of the outcomes whose key had been seen before; 0 without an outcome."""
+        """Share of the visits whose key had been seen before; 0 without a visit."""
         return self.n_hits / max(1, self.n_observed)
 
     @property

@@ -16,7 +16,7 @@ class Ledger:
 
     :param learning_steps: steps whose transitions went to the learner
     :param warmup_steps: steps taken only to bring environments to their phase
-    :param verification_steps: steps taken only to check what a stop would have cost
+    :param verification_steps: steps taken only to check something: values, restored states, outcomes
     :param resets: resets of single environments
     :param started: reading of ``time.perf_counter`` from which seconds are counted
     """

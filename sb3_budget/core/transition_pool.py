@@ -47,6 +47,8 @@ class TransitionPool:
         self._keys: list[Hashable] = []
         #: Row of each key, in the order in which they leave, unless priorities decide.
         self._rows: OrderedDict[Hashable, int] = OrderedDict()
+        #: Transitions that came so far, those that left again included.
+        self.n_entered = 0
 
     def _allocate(self) -> None:
         self._columns = {name: np.zeros((self.capacity, *shape), dtype) for name, (shape, dtype) in self.fields.items()}
@@ -76,6 +78,18 @@ class TransitionPool:
         self._steps[row], self._versions[row], self._priorities[row] = step, version, np.inf
         self._keys.append(key)
         self._rows[key] = row
+        self.n_entered += 1
+
+    def write(self, keys: Sequence[Hashable], columns: Mapping[str, ArrayLike]) -> None:
+        """
+        Replace what is not part of the environment, such as an advantage. Of a key that is named twice the last one stays.
+
+        :param keys: Keys of transitions; those that are not here are passed over.
+        :param columns: New entries of some fields, shapes (n, ...).
+        """
+        for number, row in enumerate(self.rows(keys).tolist()):
+            for name, column in columns.items() if row >= 0 else ():
+                self._columns[name][row] = np.asarray(column)[number]
 
     def renew(self, key: Hashable, step: int, version: int = 0) -> None:
         """

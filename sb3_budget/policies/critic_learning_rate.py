@@ -13,6 +13,19 @@ from stable_baselines3.common.type_aliases import Schedule
 _CRITIC_PARTS = frozenset({"value_net", "vf_features_extractor", "lstm_critic", "critic"})
 
 
+def split_parameters(policy: ActorCriticPolicy) -> tuple[list[th.nn.Parameter], list[th.nn.Parameter]]:
+    """
+    :param policy: A policy.
+    :return: Parameters that the action depends on, and those that only the value does. Layers that both share are among the
+        first.
+    """
+    actor: list[th.nn.Parameter] = []
+    critic: list[th.nn.Parameter] = []
+    for name, parameter in policy.named_parameters():
+        (critic if _CRITIC_PARTS.intersection(name.split(".")) else actor).append(parameter)
+    return actor, critic
+
+
 def scale_critic_learning_rate(policy: ActorCriticPolicy, scale: float) -> None:
     """
     Replace the optimizer of a new policy by one that trains the critic at ``scale`` times the learning rate.
@@ -29,10 +42,7 @@ def scale_critic_learning_rate(policy: ActorCriticPolicy, scale: float) -> None:
         raise ValueError(f"critic_lr_scale={scale} must be positive and finite")
     if scale == 1.0:
         return
-    actor: list[th.nn.Parameter] = []
-    critic: list[th.nn.Parameter] = []
-    for name, parameter in policy.named_parameters():
-        (critic if _CRITIC_PARTS.intersection(name.split(".")) else actor).append(parameter)
+    actor, critic = split_parameters(policy)
     if not critic:
         raise ValueError(
             f"critic_lr_scale={scale} needs parameters that belong to the critic alone, but {type(policy).__name__} "

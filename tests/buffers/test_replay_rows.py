@@ -1,24 +1,12 @@
-"""Observations with and without names survive the way through columns, and batches are put together row by row."""
+"""Batches are put together row by row."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch as th
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
-from sb3_budget.buffers.replay_rows import entries, field, join, part_of
-
-
-@pytest.mark.parametrize("observations", [np.arange(6).reshape(3, 2), {"a": np.arange(3), "b": np.arange(6).reshape(3, 2)}])
-def test_observations_come_back_from_their_columns(observations):
-    parts = {"observations": observations, "next_observations": observations}
-    columns = {field(part, name): array for part, given in parts.items() for name, array in entries(given).items()}
-    columns["rewards"] = np.zeros(3)
-    back = part_of(columns, "observations")
-    assert isinstance(back, dict) == isinstance(observations, dict)
-    for name, array in entries(back, 1).items():
-        assert np.array_equal(array, entries(observations)[name][1])
+from sb3_budget.buffers.replay_rows import join
 
 
 @pytest.mark.parametrize("discounts", [True, False])

@@ -17,13 +17,13 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_budget.buffers import zero_variance_replay_buffer as module
 from sb3_budget.buffers.zero_variance_replay_buffer import (
     ZeroVarianceBufferMixin,
     ZeroVarianceDictReplayBuffer,
     ZeroVarianceNStepReplayBuffer,
     ZeroVarianceReplayBuffer,
 )
+from sb3_budget.core import transition_watch
 from sb3_budget.core.cells import QuantisedCells
 
 OBS = spaces.Box(-np.inf, np.inf, (1,))
@@ -263,7 +263,7 @@ def test_cells_have_statistics_of_one_step_at_least():
 
 
 def test_a_buffer_in_which_nothing_repeats_switches_itself_off_once(monkeypatch):
-    monkeypatch.setattr(module, "TRIAL", 100)
+    monkeypatch.setattr(transition_watch, "TRIAL", 100)
     buffer = make(size=400, n_envs=2)
     for step in range(49):
         put(buffer, [2 * step, 2 * step + 1], [0, 0])
@@ -276,7 +276,7 @@ def test_a_buffer_in_which_nothing_repeats_switches_itself_off_once(monkeypatch)
 
 
 def test_a_buffer_in_which_enough_repeats_stays_on(monkeypatch):
-    monkeypatch.setattr(module, "TRIAL", 100)
+    monkeypatch.setattr(transition_watch, "TRIAL", 100)
     buffer = make(size=400)
     for step in range(200):
         put(buffer, [step % 90], [0])

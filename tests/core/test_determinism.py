@@ -209,3 +209,14 @@ def test_long_keys_become_short_ones_and_short_ones_stay():
 def test_arguments_out_of_range_are_refused(kwargs):
     with pytest.raises(ValueError, match=next(iter(kwargs))):
         DeterminismDetector(**kwargs)
+
+
+def test_a_verification_is_evidence_and_no_visit():
+    detector = DeterminismDetector(min_count=3)
+    detector.observe("key", outcome(1.0))
+    found = [detector.observe("key", outcome(1.0), is_visit=False) for _ in range(2)]
+    assert found == [UNKNOWN, DETERMINISTIC]
+    assert (detector.n_observed, detector.n_hits) == (1, 0)
+    assert detector.observe("key", outcome(2.0), is_visit=False) == STOCHASTIC
+    assert detector.observe("key", outcome(1.0), is_visit=False) == STOCHASTIC
+    assert (detector.n_observed, detector.hit_rate) == (1, 0.0)

@@ -152,3 +152,16 @@ def test_arguments_out_of_range_are_refused():
         TransitionPool(0, FIELDS)
     with pytest.raises(ValueError, match="priorities"):
         make(keys=[1]).set_priorities([1], [np.nan])
+
+
+def test_new_entries_reach_their_key_and_nobody_else():
+    pool = make(keys=[1, 2, 3])
+    pool.discard(1)
+    pool.write([3, 1, 2, 3], {"rewards": [30.0, 10.0, 20.0, 31.0]})
+    assert {key: float(found["rewards"]) for key, found in pool.items()} == {2: 20.0, 3: 31.0}
+    assert pool.take([0])["observations"].tolist() == [[3.0, -3.0]]
+
+
+def test_what_entered_is_counted_once():
+    pool = make(capacity=2, keys=[1, 2, 1, 3, 1])
+    assert pool.n_entered == 4 and len(pool) == 2

@@ -88,6 +88,13 @@ def test_only_a_lake_that_does_not_slip_fills_the_pool() -> None:
     assert found[1].stochastic > 10 > found[1].size
 
 
+@pytest.mark.parametrize("arm", ["stock", "recycled", "recent"])
+def test_the_critic_is_measured_against_true_values(arm: str) -> None:
+    found = load("critic_recycling.py").main("slippery-lake" if arm == "recent" else "lake", arm, total_timesteps=1_024)
+    assert len(found.errors) == 2 and 0.0 < min(found.errors) < 5.0
+    assert len(found.returns) > 10 and set(found.returns) <= {0.0, 1.0}
+
+
 def test_the_custom_gate_stops_episodes() -> None:
     selective = load("custom_gate.py").main(total_timesteps=2_000, verbose=0)
     assert selective.n_looks > 0

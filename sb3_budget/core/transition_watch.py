@@ -1,0 +1,175 @@
+"""Watches transitions as they happen, and keeps those that are deterministic in a pool."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_budget.core.determinism import DeterminismDetector, Outcome, Verdict
+from sb3_budget.core.transition_fields import entries, part_of
+from sb3_budget.core.transition_keys import TransitionKeys, outcomes
+from sb3_budget.core.transition_pool import TransitionPool
+
+#: After this many transitions it is decided whether any repeat.
+TRIAL = 5_000
+#: Share of transitions of the trial that must repeat an earlier state and action.
+LEAST_HIT_RATE = 0.01
+
+#: Columns of n transitions: observations, next_observations (see :func:`~sb3_budget.core.transition_fields.field`), actions of
+#: shape (n, d), rewards (n,), dones (n,), and whatever else the pool has fields for.
+Columns = Mapping[str, NDArray[Any]]
+
+
+class Watched(NamedTuple):
+    """
+    Transitions that were just watched.
+
+    :param transitions: Their columns, shapes (n, ...).
+    :param keys: Key of each.
+    :param cut: Whether its episode was cut at it, by a time limit or a stop.
+    :param step: When they happened, for ages.
+    :param version: Version of the policy that acted.
+    """
+
+    transitions: Columns
+    keys: list[Hashable]
+    cut: Sequence[bool]
+    step: int
+    version: int
+
+
+class TransitionWatch:
+    """
+    Counts outcomes per state and action. A pair whose outcome has no variance is copied into the pool once, and leaves it for
+    ever when an outcome contradicts.
+
+    Where too few transitions repeat, and none is white-listed, it ends with a warning after :data:`TRIAL` of them.
+
+    :param owner: Name of who watches, for the warning.
+    :param detector: What counts.
+    :param pool: Where deterministic transitions go.
+    :param transition_keys: What a pair is known by.
+    :param whitelist: ``whitelist(observations, actions)`` returns a mask of transitions known to be deterministic, shape
+        (n,). They need no count; a contradiction still counts.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        detector: DeterminismDetector,
+        pool: TransitionPool,
+        transition_keys: TransitionKeys,
+        whitelist: Callable[[Any, NDArray[Any]], NDArray[np.bool_]] | None = None,
+    ):
+        self.owner = owner
+        self.detector, self.pool, self.transition_keys, self.whitelist = detector, pool, transition_keys, whitelist
+        #: Whether transitions are still counted and the pool is used.
+        self.enabled = True
+        #: Pooled transitions that were contradicted so far.
+        self.n_contradicted = 0
+        self._trusted_any = False
+        #: Is shown all that was watched, right after it was.
+        self.listener: Callable[[Watched], None] | None = None
+
+    def add(
+        self, transitions: Columns, cut: Sequence[bool], step: int, version: int = 0, gather: bool = False
+    ) -> list[Hashable]:
+        """
+        Count n transitions. What was cut counts, but cannot be pooled: its end is not known.
+
+        :param transitions: Their columns, shapes (n, ...).
+        :param cut: Whether each one's episode was cut at it, by a time limit or a stop.
+        :param step: The present, for ages.
+        :param version: Version of the policy that acted.
+        :param gather: Whether cells are still gathering their statistics. With cells, nothing is counted then.
+        :return: Key of each transition; none while cells are gathering.
+        """
+        states, actions = entries(part_of(transitions, "observations")), transitions["actions"]
+        if gather and self.transition_keys.cells is not None:
+            self.transition_keys.observe(states, actions)
+            return []
+        self.transition_keys.freeze()
+        found = self.outcomes(transitions, cut)
+        trusted = [False] * len(found)
+        if self.whitelist is not None:
+            trusted = list(self.whitelist(states.get("", states), actions))
+            if len(trusted) != len(found):
+                raise ValueError(f"whitelist must return one mark for each of {len(found)} slots, got {len(trusted)}")
+            self._trusted_any |= any(trusted)
+        keys = self.transition_keys.keys(states, actions)
+        for row, key in enumerate(keys):
+            verdict = self.detector.observe(key, found[row], bool(trusted[row]))
+            if key in self.pool and verdict == Verdict.DETERMINISTIC:
+                self.pool.renew(key, step, version)
+            else:
+                self.file(key, verdict, transitions, row, bool(cut[row]), step, version)
+        if self.listener is not None:
+            self.listener(Watched(transitions, keys, cut, step, version))
+        if self.detector.n_observed >= TRIAL > self.detector.n_observed - len(keys):
+            self._end_trial()
+        return keys
+
+    def outcomes(self, transitions: Columns, cut: Sequence[bool]) -> list[Outcome]:
+        """
+        :param transitions: Columns of n transitions.
+        :param cut: Whether each one's episode was cut at it.
+        :return: What followed, one by one.
+        """
+        terminated = [None if was_cut else bool(done) for was_cut, done in zip(cut, transitions["dones"], strict=True)]
+        return outcomes(entries(part_of(transitions, "next_observations")), transitions["rewards"], terminated)
+
+    def file(
+        self, key: Hashable, verdict: Verdict, transitions: Columns, row: int, cut: bool, step: int, version: int = 0
+    ) -> None:
+        """
+        Put a transition into the pool, or take it out, as the verdict on its key says.
+
+        :param key: Its key.
+        :param verdict: What is known of the key.
+        :param transitions: Columns that it is a row of.
+        :param row: Which one.
+        :param cut: Whether its episode was cut at it. It is then not put in.
+        :param step: The present, for its age.
+        :param version: Version of the policy that acted.
+        """
+        if verdict != Verdict.DETERMINISTIC:
+            if key in self.pool:
+                self.pool.discard(key)
+                self.n_contradicted += 1
+        elif not cut and key not in self.pool:
+            self.pool.put(key, {name: transitions[name][row] for name in self.pool.fields}, step, version)
+
+    def merge(self, other: TransitionWatch) -> None:
+        """
+        Learn what another watch of the same environment knows. What the two contradict each other in leaves the pool.
+
+        :param other: A watch with the same arguments. Cells, if any, must be one frozen object's copies.
+        """
+        self.detector.merge(other.detector)
+        self.pool.merge(other.pool)
+        self.pool.keep(lambda key: self.detector.verdict(key) == Verdict.DETERMINISTIC)
+
+    def forget(self) -> None:
+        """Empty the pool and all counts, as when the environment changed."""
+        known, kept = self.detector, self.pool
+        self.detector = DeterminismDetector(known.min_count, known.epsilon, known.tolerance, known.max_candidates)
+        self.pool = TransitionPool(kept.capacity if self.enabled else 1, kept.fields, kept.eviction)
+
+    def _end_trial(self) -> None:
+        if self.detector.hit_rate < LEAST_HIT_RATE and not self._trusted_any:
+            warnings.warn(
+                f"{self.owner} switched itself off: of {self.detector.n_observed} transitions, "
+                f"{self.detector.n_hits} repeated a state and an action. Training is Stable-Baselines3's own now. Continuous "
+                "observations need cells= to repeat",
+                stacklevel=4,
+            )
+            self.enabled = False
+            self.forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Who listens belongs to a training, and is not saved with what is known.
+        return {**self.__dict__, "listener": None}
