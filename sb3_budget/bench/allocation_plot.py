@@ -61,6 +61,7 @@ def _draw_plane(figure: Any, axis: Any, places: np.ndarray, totals: np.ndarray, 
         grid = np.zeros((int(places[:, 1].max()) + 1, columns))
         np.add.at(grid, (places[:, 1].astype(int), places[:, 0].astype(int)), totals)
         drawn = axis.imshow(np.where(grid > 0, grid, np.nan), cmap="viridis")
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_xlabel("column")
         axis.set_ylabel("row")
     else:
