@@ -153,7 +153,7 @@ def test_merged_detectors_know_what_one_that_saw_both_knows(first, second):
         ours, theirs = merged.evidence(key), both.evidence(key)
         assert (ours is None) == (theirs is None)
         if ours is not None and theirs is not None:
-            assert (ours.count, ours.n_terminated, ours.n_continued) == (theirs.count, theirs.n_terminated, theirs.n_continued)
+            assert (ours.count, ours.terminated) == (theirs.count, theirs.terminated)
     # The other one is as it was, and stays so.
     watch(merged, first)
     assert [other.evidence(key) == before.evidence(key) for key in range(4)] == [True] * 4

@@ -33,7 +33,7 @@ def test_images_have_keys_of_a_few_bytes():
     images = np.random.default_rng(0).integers(256, size=(3, 3, 36, 36)).astype(np.uint8)
     images[2] = images[0]
     keys = TransitionKeys().keys({"": images}, acts(1, 1, 1))
-    assert keys[0] == keys[2] != keys[1] and {len(key) for key in keys} == {16}
+    assert keys[0] == keys[2] != keys[1] and max(map(len, keys)) <= 32
 
 
 def test_cells_see_the_state_alone_or_a_continuous_action_too():
