@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_budget.core.cells import Cells, row_bytes
-from sb3_budget.core.determinism import MOST_BYTES, Outcome, digest
+from sb3_budget.core.evidence import MOST_BYTES, Outcome, digest
 
 #: Entries of observations by name; an observation without entries has the name "".
 Entries = Mapping[str, NDArray[Any]]

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from sb3_budget.core.packing import narrow
+
 #: So many transitions are lined up to leave at once.
 LINE = 256
 #: Columns of the pool: the shape and type of one entry, by name.
@@ -237,8 +239,9 @@ class TransitionPool:
     def __getstate__(self) -> dict[str, Any]:
         state, n = self.__dict__.copy(), len(self)
         state["_columns"] = {name: column[:n] for name, column in self._columns.items()}
-        for name in ("_steps", "_versions", "_ranks"):
-            state[name] = state[name][:n]
+        state["_steps"], state["_versions"] = narrow(self._steps[:n]), narrow(self._versions[:n])
+        ranks = self._ranks[:n]
+        state["_ranks"] = ranks if self.eviction is Eviction.PRIORITY else narrow(ranks.astype(np.int64))
         del state["_rows"], state["_line"]
         return state
 

@@ -117,6 +117,12 @@ def test_overhead_prints_the_pairs_and_the_kinds_of_vec_env(capsys):
     for key in ("wrapper_step", "gate_and_buffer_collect", "stops_collect", "thinning_get", "group_update", "grpo_iteration"):
         assert set(measured[key]) == {"off", "on", "ratio"}
         assert measured[key]["ratio"] > 0
+    assert {part: set(rows) for part, rows in measured["replay"].items()} == {
+        "buffer": {"FrozenLake-v1", "CartPole-v1", "images"},
+        "dqn": {"FrozenLake-v1", "CliffWalking-v1", "images"},
+    }
+    for pair in (*measured["replay"]["buffer"].values(), *measured["replay"]["dqn"].values()):
+        assert set(pair) == {"off", "on", "ratio"} and min(pair.values()) > 0
     for row in measured["vec_envs"]["envs"].values():
         assert set(row) == {"dummy", "thread", "subproc", "thread_against_dummy", "thread_against_subproc"}
         assert min(row.values()) > 0

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb3_budget.core.cells import QuantisedCells, row_bytes
-from sb3_budget.core.determinism import DeterminismDetector, Evidence, Outcome, Verdict, digest
+from sb3_budget.core.determinism import DeterminismDetector, Verdict
+from sb3_budget.core.evidence import Evidence, Outcome, digest
 
 UNKNOWN, DETERMINISTIC, STOCHASTIC = Verdict.UNKNOWN, Verdict.DETERMINISTIC, Verdict.STOCHASTIC
 
