@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from sb3_budget.bench import allocation_plot, arms, check, info, overhead, plan, train, vec_env_speed
+from sb3_budget.bench import allocation_plot, arms, check, info, overhead, plan, replay_cost, train, vec_env_speed
 from sb3_budget.bench.bench import run_jobs
 from sb3_budget.bench.report import write_report
 from sb3_budget.core.start_log import load_table
@@ -167,11 +167,13 @@ def _overhead(arguments: argparse.Namespace) -> int:
     env_id = arguments.env or overhead.default_env()
     plan.check_env(env_id)
     measured = overhead.measure(env_id, arguments.n_envs, arguments.repetitions)
+    replay = replay_cost.measure_replay(arguments.repetitions)
     speed = vec_env_speed.measure_speed(arguments.n_vec_envs, arguments.repetitions)
     if arguments.json:
-        print(json.dumps({**measured, "vec_envs": speed}, indent=1))
+        print(json.dumps({**measured, "replay": replay, "vec_envs": speed}, indent=1))
     else:
-        print(overhead.describe(measured), vec_env_speed.describe_speed(speed), sep="\n\n")
+        parts = overhead.describe(measured), replay_cost.describe_replay(replay), vec_env_speed.describe_speed(speed)
+        print(*parts, sep="\n\n")
     return 0
 
 

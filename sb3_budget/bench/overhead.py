@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from sb3_budget.algorithms.grpo import GRPO
 from sb3_budget.bench.allocator_cost import describe_allocator, measure_allocator
 from sb3_budget.bench.envs import make_envs
+from sb3_budget.bench.pairs import compare
 from sb3_budget.bench.settings import MASSIVE
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveRolloutBuffer
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
@@ -53,12 +54,12 @@ def measure(env_id: str, n_envs: int, repetitions: int) -> dict[str, Any]:
     return {
         "env": env_id,
         "n_envs": n_envs,
-        "wrapper_step": _compare(*_steppers(env_id, n_envs), 20 * repetitions),
-        "gate_and_buffer_collect": _compare(off, on, repetitions),
-        "stops_collect": _compare(off, _collector(env_id, n_envs, QuantileGate(0.4)), repetitions),
-        "thinning_get": _compare(*_readers(n_envs), repetitions),
-        "group_update": _compare(*_updaters(env_id, n_envs), repetitions),
-        "grpo_iteration": _compare(*_iterations(env_id, n_envs), repetitions),
+        "wrapper_step": compare(*_steppers(env_id, n_envs), 20 * repetitions),
+        "gate_and_buffer_collect": compare(off, on, repetitions),
+        "stops_collect": compare(off, _collector(env_id, n_envs, QuantileGate(0.4)), repetitions),
+        "thinning_get": compare(*_readers(n_envs), repetitions),
+        "group_update": compare(*_updaters(env_id, n_envs), repetitions),
+        "grpo_iteration": compare(*_iterations(env_id, n_envs), repetitions),
         "allocator": measure_allocator(repetitions),
     }
 
@@ -81,18 +82,6 @@ def describe(measured: dict[str, Any]) -> str:
         pair = measured[key]
         lines.append(f"{label:45}{1e3 * pair['off']:9.3f}{1e3 * pair['on']:9.3f}{pair['ratio']:8.3f}")
     return "\n".join([*lines, "", describe_allocator(measured["allocator"])])
-
-
-def _compare(off: Callable[[], float], on: Callable[[], float], repetitions: int) -> dict[str, float]:
-    """Alternate, each going first half of the time, after one unmeasured pair."""
-    off(), on()
-    pairs = np.empty((repetitions, 2))
-    for i in range(repetitions):
-        order = ((0, off), (1, on)) if i % 2 == 0 else ((1, on), (0, off))
-        for column, timed in order:
-            pairs[i, column] = timed()
-    middle = np.median(pairs, axis=0)
-    return {"off": float(middle[0]), "on": float(middle[1]), "ratio": float(np.median(pairs[:, 1] / pairs[:, 0]))}
 
 
 def _steppers(env_id: str, n_envs: int) -> tuple[Callable[[], float], Callable[[], float]]:

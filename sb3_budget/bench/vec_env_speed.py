@@ -33,6 +33,7 @@ def measure_speed(n_envs: int, repetitions: int) -> dict[str, Any]:
         https://arxiv.org/abs/2206.10558), a simulator of its own, takes part where it is installed
     """
     env_ids = [*(MUJOCO if importlib.util.find_spec("mujoco") else ()), "CartPole-v1"]
+    envpool: dict[str, Callable[[str, int], Callable[[], float]]]
     envpool = {"envpool": _envpool_stepper} if importlib.util.find_spec("envpool") else {}
     speed: dict[str, Any] = {
         env_id: _race(env_id, n_envs, _stepper, repetitions, envpool if env_id in MUJOCO else {}) for env_id in env_ids

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
-from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_budget.buffers.pooled_paths import PooledPaths
+from sb3_budget.buffers.replay_checks import require_replay_parent
 from sb3_budget.buffers.replay_rows import Samples, join
 from sb3_budget.core.cells import Cells
 from sb3_budget.core.determinism import DeterminismDetector
@@ -80,6 +80,7 @@ class ZeroVarianceBufferMixin:
     actions: NDArray[Any]
     rewards: NDArray[np.float32]
     dones: NDArray[np.float32]
+    _keeps_arrays = False
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class ZeroVarianceBufferMixin:
         seed: int | None = None,
         **kwargs: Any,
     ):
-        _require_parent(self, observation_space, kwargs)
+        require_replay_parent(self, observation_space, kwargs)
         first_ratio = mix_ratio(0) if callable(mix_ratio) else mix_ratio
         if not 0.0 <= first_ratio <= 1.0:
             raise ValueError(f"mix_ratio={first_ratio} must lie in [0, 1]")
@@ -180,11 +181,18 @@ class ZeroVarianceBufferMixin:
         self._latest_share = n_pooled / batch_size
         if not n_pooled:
             return super().sample(batch_size, env=env)  # type: ignore[misc]  # the parent is a replay buffer
-        stock = super().sample(batch_size - n_pooled, env=env)  # type: ignore[misc]  # the parent is a replay buffer
-        pooled = self.sample_pool(n_pooled, env)
+        self._keeps_arrays = True
+        try:
+            stock = super().sample(batch_size - n_pooled, env=env)  # type: ignore[misc]  # the parent is a replay buffer
+        finally:
+            self._keeps_arrays = False
         if self.paths is not None and stock.discounts is None:
-            stock = stock._replace(discounts=th.full_like(stock.rewards, self.paths.gamma))
-        return join(stock, pooled)
+            stock = stock._replace(discounts=np.full_like(stock.rewards, self.paths.gamma))
+        return self._tensors(join(stock, self._draw(n_pooled, env)))
+
+    def to_torch(self, array: NDArray[Any], copy: bool = True) -> Any:
+        """As in SB3, but rows that are to be joined with others stay an array, so that there is one tensor to make of both."""
+        return array if self._keeps_arrays else super().to_torch(array, copy)  # type: ignore[misc]  # as above
 
     def sample_pool(self, n: int, env: VecNormalize | None = None) -> Samples:
         """
@@ -195,20 +203,22 @@ class ZeroVarianceBufferMixin:
         """
         if not len(self.pool):
             raise ValueError("The pool is empty: nothing has had the same outcome often enough")
+        return self._tensors(self._draw(n, env))
+
+    def _draw(self, n: int, env: VecNormalize | None) -> Samples:
         rows = self._pool_rng.integers(len(self.pool), size=n)
-        samples = self.read_pool(rows, env)
+        samples = self._arrays(rows, env)
         return samples if self.paths is None else self._along_paths(samples, rows, self.paths, env)
 
     def _along_paths(self, samples: Samples, rows: NDArray[np.int64], paths: PooledPaths, env: VecNormalize | None) -> Samples:
         """Go on to the end of the path of each row. One that has none yet stays a single step."""
         rewards, discounts, last = paths.of(self.pool, rows)
-        ends = self.read_pool(last, env)
-        single = np.isnan(rewards)
+        ends = self._arrays(last, env)
         return samples._replace(
             next_observations=ends.next_observations,  # type: ignore[arg-type]  # of the same kind
             dones=ends.dones,
-            rewards=th.where(self._tensor(single), samples.rewards, self._tensor(rewards)),
-            discounts=self._tensor(discounts),
+            rewards=np.where(np.isnan(rewards), samples.rewards, rewards),  # type: ignore[arg-type]  # arrays so far
+            discounts=discounts,  # type: ignore[arg-type]  # as above
         )
 
     def read_pool(self, rows: NDArray[np.int64], env: VecNormalize | None = None) -> Samples:
@@ -217,6 +227,10 @@ class ZeroVarianceBufferMixin:
         :param env: What normalises observations and rewards, as in SB3.
         :return: Their transitions.
         """
+        return self._tensors(self._arrays(rows, env))
+
+    def _arrays(self, rows: NDArray[np.int64], env: VecNormalize | None) -> Samples:
+        """A batch of pooled rows whose columns are arrays still."""
         taken = self.pool.take(rows)
         states, next_states = (
             self._normalize_obs(part_of(taken, name), env)  # type: ignore[attr-defined]  # the parent is a replay buffer
@@ -224,21 +238,24 @@ class ZeroVarianceBufferMixin:
         )
         rewards = self._normalize_reward(taken["rewards"].reshape(-1, 1), env)  # type: ignore[attr-defined]  # as above
         gamma = getattr(self, "gamma", None)  # of n-step buffers, whose rows have discounts: those of the pool are one step
-        discounts = None if gamma is None else self._tensor(np.full((len(rows), 1), gamma, dtype=np.float32))
-        kind = DictReplayBufferSamples if isinstance(states, dict) else ReplayBufferSamples
-        return kind(
-            observations=self._tensor(states),
-            actions=self._tensor(taken["actions"]),
-            next_observations=self._tensor(next_states),
-            dones=self._tensor(taken["dones"].reshape(-1, 1)),
-            rewards=self._tensor(rewards),
-            discounts=discounts,
+        kind: Any = DictReplayBufferSamples if isinstance(states, dict) else ReplayBufferSamples
+        samples: Samples = kind(
+            observations=states,
+            actions=taken["actions"],
+            next_observations=next_states,
+            dones=taken["dones"].reshape(-1, 1),
+            rewards=rewards,
+            discounts=None if gamma is None else np.full((len(rows), 1), gamma, dtype=np.float32),
         )
+        return samples
 
-    def _tensor(self, array: Any) -> Any:
-        if isinstance(array, dict):
-            return {name: self._tensor(entry) for name, entry in array.items()}
-        return self.to_torch(array, copy=False)  # type: ignore[attr-defined]  # the parent is a replay buffer
+    def _tensors(self, samples: Samples) -> Samples:
+        def tensor(array: Any) -> Any:
+            if isinstance(array, dict):
+                return {name: tensor(entry) for name, entry in array.items()}
+            return None if array is None else self.to_torch(array, copy=False)
+
+        return type(samples)(*map(tensor, samples))
 
     def _purge(self) -> None:
         if self.max_age is not None and self.n_added - self._n_purged_at >= max(1, self.max_age // 10):
@@ -343,23 +360,6 @@ class ZeroVarianceNStepReplayBuffer(ZeroVarianceBufferMixin, NStepReplayBuffer):
     :param gamma: Discount factor, the model's.
     :raises ValueError: if an argument is out of range or the observation space is a ``Dict``.
     """
-
-
-def _require_parent(buffer: ZeroVarianceBufferMixin, observation_space: spaces.Space, kwargs: dict[str, Any]) -> None:
-    """Refuse what would be wrong in silence, or fail with a sentence that does not say the fix."""
-    name = type(buffer).__name__
-    if isinstance(observation_space, spaces.Dict) != isinstance(buffer, DictReplayBuffer):
-        is_dict = "are" if isinstance(observation_space, spaces.Dict) else "are not"
-        raise ValueError(
-            f"{name} cannot hold these observations, which {is_dict} a Dict: use ZeroVarianceDictReplayBuffer for a Dict, and "
-            "ZeroVarianceReplayBuffer otherwise"
-        )
-    if isinstance(buffer, HerReplayBuffer):
-        raise ValueError(f"{name} cannot be a HerReplayBuffer: virtual goals change rewards after the fact")
-    if kwargs.get("optimize_memory_usage"):
-        raise ValueError(f"{name} needs next observations of their own: optimize_memory_usage must be False")
-    if "n_steps" in kwargs and not isinstance(buffer, NStepReplayBuffer):
-        raise ValueError(f"{name} has rows of one step, not n_steps={kwargs['n_steps']}: use ZeroVarianceNStepReplayBuffer")
 
 
 def _seed_of_the_run() -> list[int]:

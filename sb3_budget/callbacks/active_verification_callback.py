@@ -20,7 +20,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceBufferMixin
 from sb3_budget.callbacks.critic_recycling_callback import CriticRecyclingCallback
 from sb3_budget.callbacks.requirements import require_bare, require_state_access, require_top_level
-from sb3_budget.core.determinism import Outcome, Verdict
+from sb3_budget.core.determinism import Verdict
+from sb3_budget.core.evidence import Outcome
 from sb3_budget.core.ranges import require_share
 from sb3_budget.core.transition_fields import columns_of, entries, part_of
 from sb3_budget.core.transition_watch import TransitionWatch, Watched

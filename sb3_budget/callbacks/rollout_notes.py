@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from sb3_budget.callbacks.note_rewards import OWN_ENDS
+from sb3_budget.callbacks.note_rows import OWN_ENDS
 from sb3_budget.callbacks.start_plan import StartPlan
 from sb3_budget.core.anchor_record import AnchorRecord, credit, large_cuts, one_step_errors
 from sb3_budget.core.anchors import advantage_priority, progress_priority, spread_priority, td_priority

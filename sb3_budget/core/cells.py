@@ -48,7 +48,7 @@ class Cells(Protocol):
 # ---------------------------------------------------------------------- pure functions
 
 
-def row_bytes(rows: NDArray[Any]) -> list[Hashable]:
+def row_bytes(rows: NDArray[Any]) -> list[bytes]:
     """
     :param rows: numbers, shape (n, ...)
     :return: bytes of each row, equal for rows of equal numbers: 0.0 and -0.0 are one
@@ -56,6 +56,8 @@ def row_bytes(rows: NDArray[Any]) -> list[Hashable]:
     if rows.dtype.kind == "f":
         rows = rows + 0.0
     data, n = rows.tobytes(), len(rows)
+    if n == 1:
+        return [data]
     width = len(data) // max(n, 1)
     return [data[i * width : (i + 1) * width] for i in range(n)]
 
@@ -82,7 +84,7 @@ class ExactCells:
         pass
 
     def keys(self, observations: ArrayLike) -> list[Hashable]:
-        return row_bytes(np.asarray(observations))
+        return list(row_bytes(np.asarray(observations)))
 
 
 class FunctionCells:
@@ -166,7 +168,7 @@ class QuantisedCells(_ScaledCells):
         self.bins_per_std = bins_per_std
 
     def keys(self, observations: ArrayLike) -> list[Hashable]:
-        return row_bytes(_bins(self.scaled(observations) * self.bins_per_std))
+        return list(row_bytes(_bins(self.scaled(observations) * self.bins_per_std)))
 
 
 class ProjectedCells(_ScaledCells):
@@ -197,7 +199,7 @@ class ProjectedCells(_ScaledCells):
 
     def keys(self, observations: ArrayLike) -> list[Hashable]:
         self._require_frozen()
-        return row_bytes(_bins(_flat_rows(observations) @ self._directions - self._middle))
+        return list(row_bytes(_bins(_flat_rows(observations) @ self._directions - self._middle)))
 
 
 class KMeansCells(_ScaledCells):

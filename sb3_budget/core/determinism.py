@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-#: Keys and labels of at most this many bytes are kept as they are; of longer ones a digest is.
-MOST_BYTES = 32
+from sb3_budget.core.evidence import Evidence, Outcome
+from sb3_budget.core.packing import pack, unpack
 
 
 class Verdict(IntEnum):
@@ -23,108 +21,6 @@ class Verdict(IntEnum):
     UNKNOWN = 0
     DETERMINISTIC = 1
     STOCHASTIC = 2
-
-
-class Outcome(NamedTuple):
-    """
-    What followed a state and an action.
-
-    :param numbers: What must agree up to the tolerance: the reward, and the next state where it is not whole numbers,
-        shape (n,).
-    :param label: What must agree exactly: a digest of the whole numbers of the next state.
-    :param terminated: Whether the episode terminated. ``None`` if it was cut at this step, by a time limit or a stop, which
-        says nothing about the environment.
-    """
-
-    numbers: NDArray[np.float64]
-    label: bytes = b""
-    terminated: bool | None = None
-
-
-def digest(data: bytes) -> bytes:
-    """
-    :param data: Bytes of any length.
-    :return: The same if they are few, else 16 bytes that stand for them.
-    """
-    return data if len(data) <= MOST_BYTES else hashlib.sha256(data, usedforsecurity=False).digest()[:16]
-
-
-@dataclass(slots=True)
-class Evidence:
-    """
-    Outcomes of one key so far (Welford, 1962, https://doi.org/10.1080/00401706.1962.10490022).
-
-    As long as all are equal to the bit there is nothing to compute but their count.
-
-    :param first: Numbers of the first outcome, as bytes of ``float64``.
-    :param label: Label of all of them.
-    :param count: How many there were.
-    :param n_terminated: How many of them terminated the episode.
-    :param n_continued: How many did not; cut ones are neither.
-    :param moments: Mean of the numbers, and sum of squared differences from it, once they have differed; each of shape (n,).
-    """
-
-    first: bytes
-    label: bytes
-    count: int = 1
-    n_terminated: int = 0
-    n_continued: int = 0
-    moments: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-
-    @classmethod
-    def of(cls, outcome: Outcome) -> Evidence:
-        """
-        :param outcome: One outcome.
-        :return: Evidence of it alone.
-        """
-        terminated = outcome.terminated
-        return cls(outcome.numbers.tobytes(), outcome.label, 1, int(terminated is True), int(terminated is False))
-
-    def contradicts(self, other: Evidence, tolerance: float) -> bool:
-        """
-        :param other: Evidence of the same key.
-        :param tolerance: Largest difference of means that is noise.
-        :return: Whether both cannot be of one deterministic outcome.
-        """
-        if self.label != other.label or len(self.first) != len(other.first):
-            return True
-        if (self.n_terminated or other.n_terminated) and (self.n_continued or other.n_continued):
-            return True
-        # Negated, so that NaN contradicts; evidence itself is finite.
-        return not self._repeats(other) and not bool((np.abs(other.mean - self.mean) <= tolerance).all())
-
-    def add(self, other: Evidence) -> None:
-        """
-        Count what does not contradict (Chan et al., 1979).
-
-        :param other: Evidence of the same key; of a single outcome this is Welford's update.
-        """
-        if not self._repeats(other):
-            total = self.count + other.count
-            apart = other.mean - self.mean
-            squares = self.squares + other.squares + apart**2 * (self.count * other.count / total)
-            self.moments = self.mean + apart * (other.count / total), squares
-        self.count += other.count
-        self.n_terminated += other.n_terminated
-        self.n_continued += other.n_continued
-
-    def _repeats(self, other: Evidence) -> bool:
-        return self.moments is None and other.moments is None and self.first == other.first
-
-    @property
-    def mean(self) -> NDArray[np.float64]:
-        """Mean of the numbers, shape (n,)."""
-        return np.frombuffer(self.first) if self.moments is None else self.moments[0]
-
-    @property
-    def squares(self) -> NDArray[np.float64]:
-        """Sum of squared differences from the mean, shape (n,)."""
-        return np.zeros(len(self.first) // 8) if self.moments is None else self.moments[1]
-
-    @property
-    def variances(self) -> NDArray[np.float64]:
-        """Variance of each number, shape (n,)."""
-        return self.squares / self.count
 
 
 class DeterminismDetector:
@@ -178,6 +74,12 @@ class DeterminismDetector:
         :return: What is known of the key now.
         """
         self.n_observed += is_visit
+        promoted = self._promoted.get(key)
+        if promoted is not None and promoted.is_repeated_by(outcome):
+            # The same as what follows, for what happens nearly every time.
+            self.n_hits += is_visit
+            promoted.count += 1
+            return Verdict.DETERMINISTIC
         if key in self._stochastic:
             self.n_hits += is_visit
             return Verdict.STOCHASTIC
@@ -273,3 +175,13 @@ class DeterminismDetector:
     def n_stochastic(self) -> int:
         """Number of keys that were contradicted."""
         return len(self._stochastic)
+
+    # ------------------------------------------------------------------ pickling
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_candidates": pack(self._candidates), "_promoted": pack(self._promoted)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._candidates = OrderedDict(unpack(state["_candidates"]))
+        self._promoted = dict(unpack(state["_promoted"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -10,6 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from sb3_budget.core.packing import narrow
+
+#: So many transitions are lined up to leave at once.
+LINE = 256
 #: Columns of the pool: the shape and type of one entry, by name.
 Fields = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
 
@@ -45,8 +48,10 @@ class TransitionPool:
         self.capacity, self.fields, self.eviction = capacity, dict(fields), eviction
         self._allocate()
         self._keys: list[Hashable] = []
-        #: Row of each key, in the order in which they leave, unless priorities decide.
-        self._rows: OrderedDict[Hashable, int] = OrderedDict()
+        self._rows: dict[Hashable, int] = {}
+        self._n_dates = 0
+        #: Those with the lowest ranks, the lowest last: key, and rank when they were lined up.
+        self._line: list[tuple[Hashable, float]] = []
         #: Transitions that came so far, those that left again included.
         self.n_entered = 0
 
@@ -54,7 +59,8 @@ class TransitionPool:
         self._columns = {name: np.zeros((self.capacity, *shape), dtype) for name, (shape, dtype) in self.fields.items()}
         self._steps = np.zeros(self.capacity, dtype=np.int64)
         self._versions = np.zeros(self.capacity, dtype=np.int64)
-        self._priorities = np.zeros(self.capacity)
+        #: The lowest leaves: the date of arrival, the date it was last shown, or the priority.
+        self._ranks = np.zeros(self.capacity)
 
     # ------------------------------------------------------------------ in and out
 
@@ -75,7 +81,7 @@ class TransitionPool:
         row = len(self._keys)
         for name, column in self._columns.items():
             column[row] = transition[name]
-        self._steps[row], self._versions[row], self._priorities[row] = step, version, np.inf
+        self._steps[row], self._versions[row], self._ranks[row] = step, version, self._newest()
         self._keys.append(key)
         self._rows[key] = row
         self.n_entered += 1
@@ -100,7 +106,7 @@ class TransitionPool:
         row = self._rows[key]
         self._steps[row], self._versions[row] = step, version
         if self.eviction is Eviction.LRU:
-            self._rows.move_to_end(key)
+            self._ranks[row] = self._newest()
 
     def discard(self, key: Hashable) -> None:
         """
@@ -111,7 +117,7 @@ class TransitionPool:
             return
         last, moved = len(self._keys) - 1, self._keys.pop()
         if row != last:
-            for column in (*self._columns.values(), self._steps, self._versions, self._priorities):
+            for column in (*self._columns.values(), self._steps, self._versions, self._ranks):
                 column[row] = column[last]
             self._keys[row] = moved
             self._rows[moved] = row
@@ -189,9 +195,10 @@ class TransitionPool:
         :raises IndexError: if a row is not in use.
         """
         chosen = np.asarray(rows, dtype=np.int64)
-        if chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self):
+        # As natural numbers, those below zero are above all others.
+        if chosen.size and chosen.view(np.uint64).max() >= len(self):
             raise IndexError(f"Rows {chosen.min()} to {chosen.max()} are not all among the {len(self)} in use")
-        return {name: self._columns[name][chosen] for name in (self.fields if names is None else names)}
+        return {name: self._columns[name].take(chosen, axis=0) for name in (self.fields if names is None else names)}
 
     def ages(self, step: int) -> NDArray[np.int64]:
         """
@@ -218,27 +225,45 @@ class TransitionPool:
         values = np.asarray(priorities, dtype=np.float64)
         if np.isnan(values).any() or values.shape != (len(keys),):
             raise ValueError(f"priorities must be one number for each of {len(keys)} keys, got {values.tolist()}")
-        rows = self.rows(keys)
-        self._priorities[rows[rows >= 0]] = values[rows >= 0]
+        if self.eviction is Eviction.PRIORITY:
+            rows = self.rows(keys)
+            self._ranks[rows[rows >= 0]] = values[rows >= 0]
+            self._line = []
+
+    def _newest(self) -> float:
+        """A rank above all."""
+        self._n_dates += 1
+        return np.inf if self.eviction is Eviction.PRIORITY else self._n_dates
 
     def _next_to_leave(self) -> Hashable:
-        if self.eviction is Eviction.PRIORITY:
-            return self._keys[int(self._priorities[: len(self)].argmin())]
-        return next(iter(self._rows))
+        """Ranks only rise, but for new priorities: who still has the one it was lined up with is the lowest of all."""
+        while True:
+            while self._line:
+                key, rank = self._line.pop()
+                if key in self._rows and self._ranks[self._rows[key]] == rank:
+                    return key
+            ranks = self._ranks[: len(self)]
+            n = min(LINE, len(self))
+            lowest = np.sort(np.argpartition(ranks, n - 1)[:n])
+            rows = lowest[np.argsort(ranks[lowest], kind="stable")][::-1]
+            self._line = list(zip(self.keys(rows), ranks[rows].tolist(), strict=True))
 
     # ------------------------------------------------------------------ pickling: rows in use only
 
     def __getstate__(self) -> dict[str, Any]:
         state, n = self.__dict__.copy(), len(self)
         state["_columns"] = {name: column[:n] for name, column in self._columns.items()}
-        for name in ("_steps", "_versions", "_priorities"):
-            state[name] = state[name][:n]
+        state["_steps"], state["_versions"] = narrow(self._steps[:n]), narrow(self._versions[:n])
+        ranks = self._ranks[:n]
+        state["_ranks"] = ranks if self.eviction is Eviction.PRIORITY else narrow(ranks.astype(np.int64))
+        del state["_rows"], state["_line"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._rows, self._line = {key: row for row, key in enumerate(self._keys)}, []
         self._allocate()
         n = len(self)
         for name, column in self._columns.items():
             column[:n] = state["_columns"][name]
-        self._steps[:n], self._versions[:n], self._priorities[:n] = state["_steps"], state["_versions"], state["_priorities"]
+        self._steps[:n], self._versions[:n], self._ranks[:n] = state["_steps"], state["_versions"], state["_ranks"]

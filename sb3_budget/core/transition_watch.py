@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_budget.core.determinism import DeterminismDetector, Outcome, Verdict
+from sb3_budget.core.determinism import DeterminismDetector, Verdict
+from sb3_budget.core.evidence import Outcome
 from sb3_budget.core.transition_fields import entries, part_of
 from sb3_budget.core.transition_keys import TransitionKeys, outcomes
 from sb3_budget.core.transition_pool import TransitionPool
@@ -93,17 +94,17 @@ class TransitionWatch:
             self.transition_keys.observe(states, actions)
             return []
         self.transition_keys.freeze()
+        keys = self.transition_keys.keys(states, actions)
         found = self.outcomes(transitions, cut)
         trusted = [False] * len(found)
         if self.whitelist is not None:
-            trusted = list(self.whitelist(states.get("", states), actions))
+            trusted = list(map(bool, self.whitelist(states.get("", states), actions)))
             if len(trusted) != len(found):
                 raise ValueError(f"whitelist must return one mark for each of {len(found)} slots, got {len(trusted)}")
             self._trusted_any |= any(trusted)
-        keys = self.transition_keys.keys(states, actions)
         for row, key in enumerate(keys):
-            verdict = self.detector.observe(key, found[row], bool(trusted[row]))
-            if key in self.pool and verdict == Verdict.DETERMINISTIC:
+            verdict = self.detector.observe(key, found[row], trusted[row])
+            if verdict is Verdict.DETERMINISTIC and key in self.pool:
                 self.pool.renew(key, step, version)
             else:
                 self.file(key, verdict, transitions, row, bool(cut[row]), step, version)
@@ -119,8 +120,10 @@ class TransitionWatch:
         :param cut: Whether each one's episode was cut at it.
         :return: What followed, one by one.
         """
-        terminated = [None if was_cut else bool(done) for was_cut, done in zip(cut, transitions["dones"], strict=True)]
-        return outcomes(entries(part_of(transitions, "next_observations")), transitions["rewards"], terminated)
+        ends = transitions["dones"].tolist()
+        terminated = [None if was_cut else done > 0 for was_cut, done in zip(cut, ends, strict=True)]
+        followed = entries(part_of(transitions, "next_observations"))
+        return outcomes(followed, transitions["rewards"], terminated, self.transition_keys.digests)
 
     def file(
         self, key: Hashable, verdict: Verdict, transitions: Columns, row: int, cut: bool, step: int, version: int = 0
@@ -136,7 +139,7 @@ class TransitionWatch:
         :param step: The present, for its age.
         :param version: Version of the policy that acted.
         """
-        if verdict != Verdict.DETERMINISTIC:
+        if verdict is not Verdict.DETERMINISTIC:
             if key in self.pool:
                 self.pool.discard(key)
                 self.n_contradicted += 1

@@ -125,6 +125,12 @@ def test_overhead_prints_the_pairs_and_the_kinds_of_vec_env(capsys):
     for by_priority in measured["allocator"].values():
         for cost in by_priority.values():
             assert 0.0 < cost["per_step"] and 0.0 < cost["share"] < 1.0
+    assert {part: set(rows) for part, rows in measured["replay"].items()} == {
+        "buffer": {"FrozenLake-v1", "CartPole-v1", "images"},
+        "dqn": {"FrozenLake-v1", "CliffWalking-v1", "images"},
+    }
+    for pair in (*measured["replay"]["buffer"].values(), *measured["replay"]["dqn"].values()):
+        assert set(pair) == {"off", "on", "ratio"} and min(pair.values()) > 0
     for row in measured["vec_envs"]["envs"].values():
         assert set(row) == {"dummy", "thread", "subproc", "thread_against_dummy", "thread_against_subproc"}
         assert min(row.values()) > 0

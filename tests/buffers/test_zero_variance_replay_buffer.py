@@ -423,6 +423,28 @@ def test_a_reset_forgets_all():
     assert buffer.statistics[:4] == (0, 0.0, 0, 0)
 
 
+def test_a_file_with_a_full_pool_is_little_larger_than_stock():
+    kinds = {"floats": spaces.Box(-np.inf, np.inf, (16,)), "image": spaces.Box(0, 255, (4, 84, 84), np.uint8)}
+    for space in kinds.values():
+        n = 40
+        stock, ours = (cls(10 * n, space, ACTION, device="cpu") for cls in (ReplayBuffer, ZeroVarianceReplayBuffer))
+        for step in range(5 * n):
+            here, there = (np.full((1, *space.shape), place % 200, dtype=space.dtype) for place in (step // 5, step // 5 + 1))
+            ours.add(here, there, np.zeros(1), np.zeros(1), np.zeros(1), [{}])
+        assert len(ours.pool) == n
+        # Up to what does not depend on the number of transitions.
+        assert len(pickle.dumps(ours)) < 1.2 * len(pickle.dumps(stock)) + 4_000
+
+
+def test_a_failing_draw_leaves_tensors_behind(monkeypatch):
+    buffer = known()
+    with monkeypatch.context() as patched:
+        patched.setattr(buffer, "_get_samples", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            buffer.sample(8)
+    assert all(isinstance(one, th.Tensor) for one in ReplayBuffer.sample(buffer, 8) if one is not None)
+
+
 # ---------------------------------------------------------------------- algorithms
 
 

@@ -67,7 +67,7 @@ def test_a_ranked_pool_has_the_ranks_of_its_transitions(rank):
     model = make(buffer={"eviction": "priority", "capacity": 6})
     model.learn(600, callback=ZeroVarianceCallback(rank=rank, refresh_every=64))
     pool = model.replay_buffer.pool
-    ranks, known = pool._priorities[:6], np.isfinite(pool._priorities[:6])
+    ranks, known = pool._ranks[:6], np.isfinite(pool._ranks[:6])
     assert len(pool) == 6 and known.any()
     if rank is by_action:
         assert (ranks[known] == pool.take(np.flatnonzero(known))["actions"].ravel()).all()

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb3_budget.core.cells import QuantisedCells, row_bytes
-from sb3_budget.core.determinism import DeterminismDetector, Evidence, Outcome, Verdict, digest
+from sb3_budget.core.determinism import DeterminismDetector, Verdict
+from sb3_budget.core.evidence import Evidence, Outcome, digest
 
 UNKNOWN, DETERMINISTIC, STOCHASTIC = Verdict.UNKNOWN, Verdict.DETERMINISTIC, Verdict.STOCHASTIC
 
@@ -153,7 +154,7 @@ def test_merged_detectors_know_what_one_that_saw_both_knows(first, second):
         ours, theirs = merged.evidence(key), both.evidence(key)
         assert (ours is None) == (theirs is None)
         if ours is not None and theirs is not None:
-            assert (ours.count, ours.n_terminated, ours.n_continued) == (theirs.count, theirs.n_terminated, theirs.n_continued)
+            assert (ours.count, ours.terminated) == (theirs.count, theirs.terminated)
     # The other one is as it was, and stays so.
     watch(merged, first)
     assert [other.evidence(key) == before.evidence(key) for key in range(4)] == [True] * 4

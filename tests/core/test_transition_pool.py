@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_budget.core.transition_pool import Eviction, TransitionPool
+from sb3_budget.core.transition_pool import LINE, Eviction, TransitionPool
 
 FIELDS = {"observations": ((2,), np.float32), "rewards": ((), np.float32), "actions": ((1,), np.int64)}
 
@@ -51,6 +51,35 @@ def test_the_lowest_priority_leaves_first_and_new_ones_stay():
     assert whole(pool) == {1, 3, 4}
     pool.put(5, transition(5))
     assert whole(pool) == {1, 4, 5}
+
+
+@pytest.mark.parametrize("eviction", [Eviction.FIFO, Eviction.LRU])
+def test_a_pool_larger_than_a_line_is_left_in_order_too(eviction):
+    pool = make(2 * LINE, eviction, keys=range(2 * LINE))
+    # One leaves, so that a line is made; then one is shown again, one goes and comes back, one goes.
+    pool.put(10_000, transition(10_000))
+    pool.renew(1, 0)
+    pool.discard(2)
+    pool.put(2, transition(2))
+    pool.discard(3)
+    pool.put(10_001, transition(10_001))
+    gone = []
+    for key in range(20_000, 20_000 + 3 * LINE // 2):
+        before = set(pool.keys())
+        pool.put(key, transition(key))
+        gone += before - set(pool.keys())
+    first = [1] if eviction is Eviction.FIFO else []
+    assert gone == [*first, *range(4, 4 + len(gone) - len(first))]
+    whole(pool)
+
+
+def test_new_priorities_count_at_once():
+    pool = make(eviction=Eviction.PRIORITY, keys=[1, 2, 3])
+    pool.set_priorities([1, 2, 3], [1.0, 2.0, 3.0])
+    pool.put(4, transition(4))
+    pool.set_priorities([2, 3, 4], [9.0, 8.0, 7.0])
+    pool.put(5, transition(5))
+    assert whole(pool) == {2, 3, 5}
 
 
 def test_ages_count_from_the_last_time_and_the_old_leave():
