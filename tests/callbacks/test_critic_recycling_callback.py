@@ -197,12 +197,12 @@ def test_old_rows_leave_by_age_and_small_errors_by_priority():
 
         def _on_rollout_start(self):
             pool = ranked.watch.pool
-            drawn = np.flatnonzero(np.isfinite(pool._priorities[: len(pool)]))
+            drawn = np.flatnonzero(np.isfinite(pool._ranks[: len(pool)]))
             seen.append(len(drawn))
             batch = ranked._reader.batch(pool.take(drawn))
             if len(drawn):
                 errors = ranked._critic.errors(batch).abs().numpy()
-                assert pool._priorities[drawn] == pytest.approx(errors, abs=0.05)
+                assert pool._ranks[drawn] == pytest.approx(errors, abs=0.05)
 
     learn(make(), [ranked, Look()])
     assert seen[-1] == 4
