@@ -6,11 +6,13 @@ import argparse
 import importlib.util
 from collections.abc import Collection
 
+from stable_baselines3 import DQN, PPO
+
 from sb3_budget.bench import arms
 from sb3_budget.bench.envs import find_spec
 from sb3_budget.bench.hyperparams import read_hyperparams
 from sb3_budget.bench.run import Job
-from sb3_budget.bench.settings import Settings, default_settings
+from sb3_budget.bench.settings import DQN_DEFAULTS, Settings, default_settings
 
 DEFAULT_STEPS = 300_000
 QUICK = {"env": ["HalfCheetah-v5"], "arms": "stock,full", "seeds": 2, "steps": 150_000, "evals": 6}
@@ -41,7 +43,7 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
     n_seeds, evals = arguments.seeds or 5, arguments.evals or 10
     planned = []
     for env_id in env_ids:
-        chosen = {name: _settings(env_id, files.get(name, arguments.hyperparams), arguments) for name in names}
+        chosen = {name: _settings(name, env_id, files.get(name, arguments.hyperparams), arguments) for name in names}
         for seed in range(arguments.first_seed, arguments.first_seed + n_seeds):
             for name, (settings, steps) in chosen.items():
                 planned.append(Job(env_id, name, seed, settings, steps, evals, arguments.eval_episodes))
@@ -57,7 +59,7 @@ def training_job(arguments: argparse.Namespace) -> Job:
     if arms.copied_arm(arguments.arm) is not None:
         raise ValueError(f"{arguments.arm} is a control that copies another run: it exists in bench only")
     check_env(arguments.env)
-    settings, steps = _settings(arguments.env, arguments.hyperparams, arguments)
+    settings, steps = _settings(arguments.arm, arguments.env, arguments.hyperparams, arguments)
     return Job(arguments.env, arguments.arm, arguments.seed, settings, steps)
 
 
@@ -108,10 +110,18 @@ def _arm_files(texts: list[str], names: list[str]) -> dict[str, str]:
     return files
 
 
-def _settings(env_id: str, path: str | None, arguments: argparse.Namespace) -> tuple[Settings, int]:
-    settings, steps = (default_settings(env_id), None) if path is None else read_hyperparams(path, env_id)
+def _settings(name: str, env_id: str, path: str | None, arguments: argparse.Namespace) -> tuple[Settings, int]:
+    is_dqn = arms.split(name)[0].replay is not None
+    if path is None:
+        settings, steps = DQN_DEFAULTS if is_dqn else default_settings(env_id), None
+    else:
+        settings, steps = read_hyperparams(path, env_id, DQN if is_dqn else PPO)
     if arguments.n_envs is not None:
         settings = settings._replace(n_envs=arguments.n_envs)
+    if is_dqn:
+        if arguments.n_steps is not None:
+            raise ValueError(f"--n-steps is a rollout's length, and the arm {name} has none: it trains DQN")
+        return settings, arguments.steps or steps or DEFAULT_STEPS
     if arguments.n_steps is not None:
         settings = settings._replace(ppo={**settings.ppo, "n_steps": arguments.n_steps})
     budget = arguments.steps or steps or DEFAULT_STEPS

@@ -15,7 +15,7 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples, Repla
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_budget.buffers.pooled_paths import PooledPaths
+from sb3_budget.buffers.pooled_targets import PooledTargets
 from sb3_budget.buffers.replay_rows import Samples, entries, field, join, part_of
 from sb3_budget.core.cells import Cells
 from sb3_budget.core.determinism import DeterminismDetector, Verdict
@@ -124,8 +124,8 @@ class ZeroVarianceBufferMixin:
         self.enabled = True
         self.n_added = self.n_batches = self._n_purged_at = 0
         self._latest_share = 0.0
-        #: Paths that pooled rows follow, found by a callback. One contradiction drops them.
-        self.paths: PooledPaths | None = None
+        #: Targets of pooled rows, found by a callback. One contradiction drops them.
+        self.targets: PooledTargets | None = None
 
     # ------------------------------------------------------------------ in
 
@@ -172,10 +172,10 @@ class ZeroVarianceBufferMixin:
                 self.pool.put(key, transition, self.n_added, self.n_batches)
 
     def _drop(self, key: Hashable) -> None:
-        """Nor may a path lead through it."""
+        """Nor may a target rest on it."""
         if key in self.pool:
             self.pool.discard(key)
-            self.paths = None
+            self.targets = None
 
     def _end_trial(self) -> None:
         if self.detector.hit_rate < LEAST_HIT_RATE:
@@ -199,33 +199,28 @@ class ZeroVarianceBufferMixin:
             return super().sample(batch_size, env=env)  # type: ignore[misc]  # the parent is a replay buffer
         stock = super().sample(batch_size - n_pooled, env=env)  # type: ignore[misc]  # the parent is a replay buffer
         pooled = self.sample_pool(n_pooled, env)
-        if self.paths is not None and stock.discounts is None:
-            stock = stock._replace(discounts=th.full_like(stock.rewards, self.paths.gamma))
+        if self.targets is not None and stock.discounts is None:
+            stock = stock._replace(discounts=th.full_like(stock.rewards, self.targets.gamma))
         return join(stock, pooled)
 
     def sample_pool(self, n: int, env: VecNormalize | None = None) -> Samples:
         """
         :param n: Number of rows.
         :param env: What normalises observations and rewards, as in SB3.
-        :return: Transitions of the pool, drawn uniformly with replacement.
+        :return: Transitions of the pool, drawn uniformly with replacement. With :attr:`targets`, untried actions are among
+            them, and what has a target has it as its reward, with a discount of 0.
         :raises ValueError: if the pool is empty.
         """
         if not len(self.pool):
             raise ValueError("The pool is empty: nothing has had the same outcome often enough")
-        rows = self._pool_rng.integers(len(self.pool), size=n)
-        samples = self.read_pool(rows, env)
-        return samples if self.paths is None else self._along_paths(samples, rows, self.paths, env)
-
-    def _along_paths(self, samples: Samples, rows: NDArray[np.int64], paths: PooledPaths, env: VecNormalize | None) -> Samples:
-        """Go on to the end of the path of each row. One that has none yet stays a single step."""
-        rewards, discounts, last = paths.of(self.pool, rows)
-        ends = self.read_pool(last, env)
-        single = np.isnan(rewards)
+        if self.targets is None:
+            return self.read_pool(self._pool_rng.integers(len(self.pool), size=n), env)
+        drawn = self.targets.draw(self.pool, n, self._pool_rng)
+        samples, is_known = self.read_pool(drawn.rows, env), self._tensor(~np.isnan(drawn.values))
+        samples.actions[self._tensor(drawn.replaced)] = self._tensor(drawn.actions)
         return samples._replace(
-            next_observations=ends.next_observations,  # type: ignore[arg-type]  # of the same kind
-            dones=ends.dones,
-            rewards=th.where(self._tensor(single), samples.rewards, self._tensor(rewards)),
-            discounts=self._tensor(discounts),
+            rewards=th.where(is_known, self._tensor(drawn.values), samples.rewards),
+            discounts=self.targets.gamma * (~is_known).float(),
         )
 
     def read_pool(self, rows: NDArray[np.int64], env: VecNormalize | None = None) -> Samples:
@@ -308,11 +303,11 @@ class ZeroVarianceBufferMixin:
         self.detector.merge(other.detector)
         self.pool.merge(other.pool)
         self.pool.keep(lambda key: self.detector.verdict(key) == Verdict.DETERMINISTIC)
-        self.paths = None
+        self.targets = None
 
     def forget(self) -> None:
         """Empty the pool and all counts, as when the environment changed."""
-        known, kept, self.paths = self.detector, self.pool, None
+        known, kept, self.targets = self.detector, self.pool, None
         self.detector = DeterminismDetector(known.min_count, known.epsilon, known.tolerance, known.max_candidates)
         self.pool = TransitionPool(kept.capacity if self.enabled else 1, kept.fields, kept.eviction)
 
