@@ -51,7 +51,7 @@ class Arm(NamedTuple):
     :param group_relative: whether the advantages are relative to the group: GRPO instead of PPO
     :param pool: rule of a pool of :data:`POOL_SIZE` starts that groups begin in, ``None`` for new ones without end
     :param allocator: priority of the archived states that episodes begin in, ``None`` without an archive
-    :param replay: what fills the batches of a DQN, see :func:`~sb3_budget.bench.replay_arms.build`; ``None`` for on-policy arms
+    :param replay: what fills the batches of a DQN, see ``replay_arms.build``; ``None`` for on-policy arms
     """
 
     summary: str
@@ -131,7 +131,9 @@ ARMS = {
     "dqn+pool": Arm("DQN, a share of each batch from the pool of deterministic transitions", staggered=False, replay="pool"),
     "dqn+graph": Arm("dqn+pool with exact targets from the graph", staggered=False, replay="graph"),
     "dqn+explore": Arm("dqn+graph with optimism about what was never tried", staggered=False, replay="explore"),
-    "dqn+uniform-pool": Arm("control: the same share from all distinct transitions, unchecked", staggered=False, replay="distinct"),
+    "dqn+uniform-pool": Arm(
+        "control: the same share from all distinct transitions, unchecked", staggered=False, replay="distinct"
+    ),
 }
 
 

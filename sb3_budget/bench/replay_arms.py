@@ -46,7 +46,9 @@ class DistinctReplayBuffer(ZeroVarianceReplayBuffer):
             transition = {name: column[row, slot] for name, column in columns.items()}
             # What was cut is left out, as from the pool that this is a control of.
             if not info.get("TimeLimit.truncated", False):
-                self.pool.put(digest(b"".join(np.asarray(part).tobytes() for part in transition.values())), transition, self.n_added)
+                self.pool.put(
+                    digest(b"".join(np.asarray(part).tobytes() for part in transition.values())), transition, self.n_added
+                )
 
 
 def build(kind: str, venv: VecEnv, settings: Settings, seed: int) -> tuple[DQN, list[BaseCallback]]:

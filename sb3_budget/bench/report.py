@@ -148,7 +148,13 @@ def _ratio(value: float | None, of: float | None) -> str:
 def _target_seed_table(every: dict[str, Any]) -> str:
     seeds = _seeds(every)
     rows = [
-        (name, *(_number(arm["target"]["seeds"][str(seed)]["steps"], "never") if str(seed) in arm["seeds"] else "" for seed in seeds))
+        (
+            name,
+            *(
+                _number(arm["target"]["seeds"][str(seed)]["steps"], "never") if str(seed) in arm["seeds"] else ""
+                for seed in seeds
+            ),
+        )
         for name, arm in every.items()
     ]
     return _table(("steps of seed", *map(str, seeds)), rows)

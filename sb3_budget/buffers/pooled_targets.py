@@ -70,6 +70,10 @@ class PooledTargets:
             found = pool.rows([self._untried.keys[place] for place in chosen.tolist()])
             here = np.flatnonzero(replaced)[found >= 0]
             replaced = np.isin(np.arange(n), here)
-            rows[here], values[here], actions = found[found >= 0], self._untried.value, self._untried.actions[chosen[found >= 0]]
+            rows[here], values[here], actions = (
+                found[found >= 0],
+                self._untried.value,
+                self._untried.actions[chosen[found >= 0]],
+            )
         values[~replaced] = [self._values.get(key, np.nan) for key in pool.keys(rows[~replaced])]
         return Draws(rows, values[:, None], replaced, actions)

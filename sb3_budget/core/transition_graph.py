@@ -43,9 +43,9 @@ def exact_values(
         q = r + gamma * end_value                                            where the transition leaves the graph
         q = r + gamma * max(largest q of the next state, its other value)    elsewhere
 
-    As the graph is deterministic, a policy is a pointer from each state to the next one, and following it for 1,024 steps takes
-    ten doublings. What it would earn later counts as nothing, which is less than a ten-thousandth of it for a discount factor
-    up to 0.99. So cycles have values, too: of what they pay for ever.
+    As the graph is deterministic, a policy is a pointer from each state to the next one, and ten doublings follow it for 1,024
+    steps. What it would earn later counts as nothing, which is less than a ten-thousandth of it for a discount factor up to
+    0.99. So cycles have values, too: of what they pay for ever.
 
     :param sources: State of each transition, shape (n,), see :func:`successors`.
     :param targets: State to which each one leads, -1 where it is one in which none begins, or the end, shape (n,).

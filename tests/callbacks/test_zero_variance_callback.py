@@ -242,7 +242,9 @@ def test_what_needs_dqn_is_refused_without_it(buffer, callback, match):
         model.learn(10, callback=ZeroVarianceCallback(**callback))
 
 
-@pytest.mark.parametrize("kwargs", [{"refresh_every": 0}, {"optimism": 1.0}, {"optimism": np.nan, "backups": "graph"}, {"backups": "tree"}])
+@pytest.mark.parametrize(
+    "kwargs", [{"refresh_every": 0}, {"optimism": 1.0}, {"optimism": np.nan, "backups": "graph"}, {"backups": "tree"}]
+)
 def test_arguments_out_of_range_are_refused(kwargs):
     with pytest.raises(ValueError, match=next(iter(kwargs))):
         ZeroVarianceCallback(**kwargs)

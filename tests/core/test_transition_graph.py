@@ -47,7 +47,9 @@ def test_no_transitions_have_no_values():
     assert exact_values([], [], [], [], [], 0.9).shape == (0,)
 
 
-EDGES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7), st.sampled_from([-9.0, -1.0, 0.0, 1.0])), min_size=1, max_size=16)
+EDGES = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 7), st.sampled_from([-9.0, -1.0, 0.0, 1.0])), min_size=1, max_size=16
+)
 NUMBERS = st.lists(st.floats(-2, 2), min_size=8, max_size=8)
 
 
