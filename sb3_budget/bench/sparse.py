@@ -75,7 +75,7 @@ class OneLevel(gym.Wrapper):
         :return: As in Gymnasium.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return observation, float(reward > 0), terminated, truncated, info
+        return observation, float(float(reward) > 0.0), terminated, truncated, info
 
 
 def one_door_key(size: int, level: int = 1, **kwargs: Any) -> gym.Env:

@@ -8,6 +8,7 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 from stable_baselines3 import DQN
+from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_budget.buffers.pooled_targets import PooledTargets, Untried
 from sb3_budget.buffers.replay_rows import Samples, entries, part_of
@@ -35,12 +36,15 @@ def graph_targets(model: DQN, buffer: ZeroVarianceBufferMixin, optimism: float |
     rewards = np.concatenate([samples.rewards.cpu().numpy().ravel() for _, samples in chunks(model, buffer)])
     # A state is seen where its first transition begins, and one outside of the graph where it is led to.
     firsts = np.unique(sources, return_index=True)[1]
-    is_pooled = np.zeros((len(firsts), model.action_space.n), dtype=bool)  # type: ignore[attr-defined]  # DQN's are Discrete
+    n_actions = int(model.action_space.n)  # type: ignore[attr-defined]  # DQN's are Discrete
+    is_pooled = np.zeros((len(firsts), n_actions), dtype=np.bool_)
     is_pooled[sources, flat["actions"].ravel()] = True
     others, untried = _others(model, buffer, "observations", firsts, is_pooled, optimism)
     leaves = np.flatnonzero((targets < 0) & (flat["dones"] <= 0))
     end_values = np.zeros(len(sources))
-    end_values[leaves], _ = _others(model, buffer, "next_observations", leaves, is_pooled[:0], optimism)
+    end_values[leaves], _ = _others(
+        model, buffer, "next_observations", leaves, np.zeros((len(leaves), n_actions), dtype=np.bool_), optimism
+    )
     values = exact_values(sources, targets, rewards, end_values, others, model.gamma)
     keys = buffer.pool.keys()
     if optimism is None:
@@ -51,7 +55,7 @@ def graph_targets(model: DQN, buffer: ZeroVarianceBufferMixin, optimism: float |
 
 
 def chunks(
-    model: DQN, buffer: ZeroVarianceBufferMixin, rows: NDArray[np.int64] | None = None
+    model: BaseAlgorithm, buffer: ZeroVarianceBufferMixin, rows: NDArray[np.int64] | None = None
 ) -> Iterator[tuple[NDArray[np.int64], Samples]]:
     """
     :param model: Whose ``VecNormalize`` applies, if it has one.
@@ -78,15 +82,15 @@ def _others(
     :return: Its value, shape (m,); and which actions were never tried, shape (m, n_actions). Where there is none of value,
         minus infinity if others are pooled, and otherwise the network's largest value.
     """
-    n_actions = int(model.action_space.n)  # type: ignore[attr-defined]  # DQN's are Discrete
-    best, untried = np.full(len(rows), -np.inf), np.zeros((len(rows), n_actions), dtype=bool)
+    n_actions = is_pooled.shape[1]
+    best, untried = np.full(len(rows), -np.inf), np.zeros((len(rows), n_actions), dtype=np.bool_)
     done = 0
     for piece, samples in chunks(model, buffer, rows):
         here = slice(done, done + len(piece))
         done += len(piece)
         with th.no_grad():
             values = model.q_net_target(getattr(samples, part)).cpu().numpy()
-        pooled = is_pooled[here] if len(is_pooled) else np.zeros((len(piece), n_actions), dtype=bool)
+        pooled = is_pooled[here]
         states, actions = np.nonzero(~pooled)
         taken = buffer.pool.take(piece)
         shown = {name: entry[states] for name, entry in entries(part_of(taken, part)).items()}
