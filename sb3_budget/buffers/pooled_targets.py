@@ -68,12 +68,10 @@ class PooledTargets:
         if self._untried is not None and replaced.any():
             chosen = drawn[replaced] - len(pool)
             found = pool.rows([self._untried.keys[place] for place in chosen.tolist()])
-            here = np.flatnonzero(replaced)[found >= 0]
+            is_here = found >= 0
+            here = np.flatnonzero(replaced)[is_here]
             replaced = np.isin(np.arange(n), here)
-            rows[here], values[here], actions = (
-                found[found >= 0],
-                self._untried.value,
-                self._untried.actions[chosen[found >= 0]],
-            )
+            rows[here], values[here] = found[is_here], self._untried.value
+            actions = self._untried.actions[chosen[is_here]]
         values[~replaced] = [self._values.get(key, np.nan) for key in pool.keys(rows[~replaced])]
         return Draws(rows, values[:, None], replaced, actions)
