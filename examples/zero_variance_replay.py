@@ -15,6 +15,7 @@ def main(
     mix_ratio: float = 0.25,
     min_count: int = 5,
     backups: str = "none",
+    optimism: float | None = None,
     seed: int = 0,
     verbose: int = 1,
 ) -> DQN:
@@ -33,7 +34,7 @@ def main(
         seed=seed,
         verbose=verbose,
     )
-    return model.learn(total_timesteps, callback=ZeroVarianceCallback(backups, refresh_every=500))
+    return model.learn(total_timesteps, callback=ZeroVarianceCallback(backups, refresh_every=200, optimism=optimism))
 
 
 if __name__ == "__main__":
@@ -43,7 +44,8 @@ if __name__ == "__main__":
     parser.add_argument("--mix-ratio", type=float, default=0.25, help="0 is stock DQN")
     parser.add_argument("--min-count", type=int, default=5)
     parser.add_argument("--backups", choices=["none", "graph"], default="none")
+    parser.add_argument("--optimism", type=float, default=None, help="with graph: what untried actions are held to be worth")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    model = main(args.timesteps, args.slippery, args.mix_ratio, args.min_count, args.backups, args.seed)
+    model = main(args.timesteps, args.slippery, args.mix_ratio, args.min_count, args.backups, args.optimism, args.seed)
     print(model.replay_buffer.statistics)

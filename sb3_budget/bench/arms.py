@@ -1,4 +1,4 @@
-"""The arms of the benchmark: what each adds to stock PPO."""
+"""The arms of the benchmark: what each adds to stock PPO, or to stock DQN."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class Arm(NamedTuple):
     :param group_relative: whether the advantages are relative to the group: GRPO instead of PPO
     :param pool: rule of a pool of :data:`POOL_SIZE` starts that groups begin in, ``None`` for new ones without end
     :param allocator: priority of the archived states that episodes begin in, ``None`` without an archive
+    :param replay: what fills the batches of a DQN, see ``replay_arms.build``; ``None`` for on-policy arms
     """
 
     summary: str
@@ -63,6 +64,7 @@ class Arm(NamedTuple):
     group_relative: bool = False
     pool: str | None = None
     allocator: str | None = None
+    replay: str | None = None
 
     @property
     def selective(self) -> bool:
@@ -125,6 +127,13 @@ ARMS = {
     "allocate-advantage": Arm("starts in archived states by absolute advantage", staggered=False, allocator="advantage"),
     "uniform-archive": Arm("control: starts in archived states, all alike", staggered=False, allocator="uniform"),
     "short-horizon": Arm("control: every episode as long as full's mean", control=_same_mean, copies="full"),
+    "dqn": Arm("stock SB3 DQN", staggered=False, replay="stock"),
+    "dqn+pool": Arm("DQN, a share of each batch from the pool of deterministic transitions", staggered=False, replay="pool"),
+    "dqn+graph": Arm("dqn+pool with exact targets from the graph", staggered=False, replay="graph"),
+    "dqn+explore": Arm("dqn+graph with optimism about what was never tried", staggered=False, replay="explore"),
+    "dqn+uniform-pool": Arm(
+        "control: the same share from all distinct transitions, unchecked", staggered=False, replay="distinct"
+    ),
 }
 
 
@@ -161,6 +170,14 @@ def copied_arm(name: str) -> str | None:
     """
     arm, label = split(name)
     return None if arm.copies is None else arm.copies + label
+
+
+def baseline(name: str) -> str:
+    """
+    :param name: name of an arm
+    :return: name of the arm that it is measured against
+    """
+    return "stock" if split(name)[0].replay is None else "dqn"
 
 
 def wrap(name: str, venv: VecEnv, settings: Settings, seed: int) -> VecEnv:

@@ -6,31 +6,35 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO
 
 from sb3_budget.bench.literals import literal
-from sb3_budget.bench.settings import Settings, ppo_arguments
+from sb3_budget.bench.settings import Settings, algorithm_arguments
 
 OUR_WRAPPER = "sb3_budget.StaggeredResetVecEnv"
 OUR_GATE = "sb3_budget.SelectiveRolloutCallback"
 OUR_ALLOCATOR = "sb3_budget.BudgetAllocatorCallback"
+OUR_REPLAY = "sb3_budget.ZeroVarianceCallback"
 REFUSED = {
     "env_wrapper": "register the wrapped env under an id of its own instead",
     "frame_stack": "the benchmark stacks no frames",
-    "replay_buffer_class": "the benchmark trains PPO only",
+    "replay_buffer_class": "the arm chooses it",
 }
-PPO_ARGUMENTS = frozenset(inspect.signature(PPO.__init__).parameters) - {
-    "self", "policy", "env", "rollout_buffer_class", "rollout_buffer_kwargs", "stats_window_size", "tensorboard_log",
-    "verbose", "seed", "device", "_init_setup_model",
+NOT_IN_FILES = {
+    "self", "policy", "env", "rollout_buffer_class", "rollout_buffer_kwargs", "replay_buffer_class", "stats_window_size",
+    "tensorboard_log", "verbose", "seed", "device", "_init_setup_model",
 }  # fmt: skip
+"""Arguments of the algorithms that an entry has under another name or not at all."""
 
 
-def read_hyperparams(path: str, env_id: str) -> tuple[Settings, int | None]:
+def read_hyperparams(path: str, env_id: str, algorithm: type[PPO] | type[DQN] = PPO) -> tuple[Settings, int | None]:
     """
-    Hyperparameters of one env. As in RL Zoo, what the file leaves out has PPO's own default, and ``n_envs`` is 1.
+    Hyperparameters of one env. As in RL Zoo, a file is for one algorithm, what it leaves out has the algorithm's own default,
+    and ``n_envs`` is 1.
 
     :param path: YAML file: env id -> hyperparameters
     :param env_id: the env to look up; ``default`` in the file serves every env without an entry
+    :param algorithm: what the file is for
     :return: the settings, and ``n_timesteps`` if the file has it
     """
     try:
@@ -48,10 +52,10 @@ def read_hyperparams(path: str, env_id: str) -> tuple[Settings, int | None]:
     entry = entries.get(env_id, entries.get("default"))
     if not isinstance(entry, dict):
         raise ValueError(f"{path} has no entry for {env_id}, and none named default; it has {', '.join(map(str, entries))}")
-    return _settings(entry, f"{path}, {env_id}")
+    return _settings(entry, algorithm, f"{path}, {env_id}")
 
 
-def _settings(entry: dict[str, Any], where: str) -> tuple[Settings, int | None]:
+def _settings(entry: dict[str, Any], algorithm: type[PPO] | type[DQN], where: str) -> tuple[Settings, int | None]:
     rest = dict(entry)
     for key, advice in REFUSED.items():
         if rest.pop(key, None):
@@ -61,16 +65,20 @@ def _settings(entry: dict[str, Any], where: str) -> tuple[Settings, int | None]:
     normalize = _mapping(rest.pop("normalize", False))
     env_kwargs = _mapping(rest.pop("env_kwargs", {}))
     (stagger,) = _our_arguments(rest.pop("vec_env_wrapper", None), [OUR_WRAPPER], where)
-    selective, allocator = _our_arguments(rest.pop("callback", None), [OUR_GATE, OUR_ALLOCATOR], where)
+    selective, allocator, replay = _our_arguments(rest.pop("callback", None), [OUR_GATE, OUR_ALLOCATOR, OUR_REPLAY], where)
     buffer = _mapping(rest.pop("rollout_buffer_kwargs", {}))
     if rest.get("policy", "MlpPolicy") == "MlpPolicy":
         rest.pop("policy", None)
-    if unknown := sorted(set(rest) - PPO_ARGUMENTS):
-        raise ValueError(f"{where}: unknown {', '.join(unknown)}; PPO takes {', '.join(sorted(PPO_ARGUMENTS))}")
-    ppo = {key: _number(value) for key, value in rest.items()}
-    ppo_arguments(ppo)
-    steps = None if total is None else int(float(total))
-    return Settings(n_envs, normalize, ppo, env_kwargs or {}, stagger, selective, buffer or {}, allocator), steps
+    known = set(inspect.signature(algorithm.__init__).parameters) - NOT_IN_FILES
+    if unknown := sorted(set(rest) - known):
+        raise ValueError(f"{where}: unknown {', '.join(unknown)}; {algorithm.__name__} takes {', '.join(sorted(known))}")
+    written = {key: _number(value) for key, value in rest.items()}
+    algorithm_arguments(written)
+    settings = Settings(n_envs, normalize, written, env_kwargs or {}, stagger, selective, buffer or {}, allocator)
+    if algorithm is DQN:
+        written["replay_buffer_kwargs"] = _mapping(written.get("replay_buffer_kwargs") or {})
+        settings = settings._replace(ppo={}, dqn=written, replay=replay)
+    return settings, None if total is None else int(float(total))
 
 
 def _number(value: Any) -> Any:

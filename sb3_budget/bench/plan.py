@@ -6,11 +6,14 @@ import argparse
 import importlib.util
 from collections.abc import Collection
 
+from gymnasium import spaces
+from stable_baselines3 import DQN, PPO
+
 from sb3_budget.bench import arms
-from sb3_budget.bench.envs import find_spec
+from sb3_budget.bench.envs import find_spec, make_envs
 from sb3_budget.bench.hyperparams import read_hyperparams
 from sb3_budget.bench.run import Job
-from sb3_budget.bench.settings import Settings, default_settings
+from sb3_budget.bench.settings import DQN_DEFAULTS, Settings, default_settings
 
 DEFAULT_STEPS = 300_000
 QUICK = {"env": ["HalfCheetah-v5"], "arms": "stock,full", "first_seed": 10, "seeds": 1, "steps": 240_000, "evals": 8}
@@ -37,11 +40,12 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
     _check_names(names)
     for env_id in env_ids:
         check_env(env_id)
+        _check_actions(env_id, names)
     files = _arm_files(arguments.arm_hyperparams, names)
     first_seed, n_seeds, evals = arguments.first_seed or 0, arguments.seeds or 5, arguments.evals or 10
     planned = []
     for env_id in env_ids:
-        chosen = {name: _settings(env_id, files.get(name, arguments.hyperparams), arguments) for name in names}
+        chosen = {name: _settings(name, env_id, files.get(name, arguments.hyperparams), arguments) for name in names}
         for seed in range(first_seed, first_seed + n_seeds):
             for name, (settings, steps) in chosen.items():
                 planned.append(Job(env_id, name, seed, settings, steps, evals, arguments.eval_episodes))
@@ -57,7 +61,8 @@ def training_job(arguments: argparse.Namespace) -> Job:
     if arms.copied_arm(arguments.arm) is not None:
         raise ValueError(f"{arguments.arm} is a control that copies another run: it exists in bench only")
     check_env(arguments.env)
-    settings, steps = _settings(arguments.env, arguments.hyperparams, arguments)
+    _check_actions(arguments.env, [arguments.arm])
+    settings, steps = _settings(arguments.arm, arguments.env, arguments.hyperparams, arguments)
     return Job(arguments.env, arguments.arm, arguments.seed, settings, steps)
 
 
@@ -89,6 +94,20 @@ def check_env(env_id: str) -> None:
             raise ValueError(f"{env_id} needs {name}: pip install 'sb3-budget[{package}]'")
 
 
+def _check_actions(env_id: str, names: list[str]) -> None:
+    if off_policy := [name for name in names if _is_dqn(name)]:
+        venv = make_envs(env_id, 1)
+        if not isinstance(venv.action_space, spaces.Discrete):
+            raise ValueError(
+                f"the arm {off_policy[0]} trains DQN, which needs discrete actions: {env_id} has {venv.action_space}"
+            )
+        venv.close()
+
+
+def _is_dqn(name: str) -> bool:
+    return arms.split(name)[0].replay is not None
+
+
 def _check_names(names: list[str]) -> None:
     if len(set(names)) < len(names):
         raise ValueError(f"--arms {','.join(names)} names an arm twice; arm+label makes a second setting of one")
@@ -108,10 +127,18 @@ def _arm_files(texts: list[str], names: list[str]) -> dict[str, str]:
     return files
 
 
-def _settings(env_id: str, path: str | None, arguments: argparse.Namespace) -> tuple[Settings, int]:
-    settings, steps = (default_settings(env_id), None) if path is None else read_hyperparams(path, env_id)
+def _settings(name: str, env_id: str, path: str | None, arguments: argparse.Namespace) -> tuple[Settings, int]:
+    is_dqn = _is_dqn(name)
+    if path is None:
+        settings, steps = DQN_DEFAULTS if is_dqn else default_settings(env_id), None
+    else:
+        settings, steps = read_hyperparams(path, env_id, DQN if is_dqn else PPO)
     if arguments.n_envs is not None:
         settings = settings._replace(n_envs=arguments.n_envs)
+    if is_dqn:
+        if arguments.n_steps is not None:
+            raise ValueError(f"--n-steps is a rollout's length, and the arm {name} has none: it trains DQN")
+        return settings, arguments.steps or steps or DEFAULT_STEPS
     if arguments.n_steps is not None:
         settings = settings._replace(ppo={**settings.ppo, "n_steps": arguments.n_steps})
     budget = arguments.steps or steps or DEFAULT_STEPS

@@ -15,6 +15,10 @@ COLUMNS = (
     "arm", "seeds", "final return (IQM, 95 %)", "AUC (IQM, 95 %)", "x stock", "steps to stock's final", "of stock's steps",
     "seconds to stock's final", "steps/s", "mean length", "stop rate",
 )  # fmt: skip
+TARGET_COLUMNS = (
+    "arm", "return", "steps (95 %)", "of stock's steps there", "steps by seed (IQM, 95 %)", "of stock's", "seconds",
+    "processor seconds", "seeds that got there",
+)  # fmt: skip
 
 
 def write_report(out: Path, command: str, targets: dict[str, float]) -> str:
@@ -67,10 +71,8 @@ def markdown(results: dict[str, Any], left_out: list[str]) -> str:
     for env_id, figures in results["envs"].items():
         parts += [f"## {env_id}", _table(COLUMNS, [_row(name, arm, figures["arms"]) for name, arm in figures["arms"].items()])]
         parts += [_seed_table(figures["arms"])]
-        if targets := [_target_row(name, arm) for name, arm in figures["arms"].items() if "target" in arm]:
-            parts += [
-                _table(("arm", "return", "steps (95 %)", "seconds", "processor seconds", "seeds that got there"), targets)
-            ]
+        if targets := [_target_row(name, arm, figures["arms"]) for name, arm in figures["arms"].items() if "target" in arm]:
+            parts += [_table(TARGET_COLUMNS, targets), _target_seed_table(figures["arms"])]
         if figures["contrasts"]:
             parts += [
                 _table(
@@ -93,7 +95,7 @@ def markdown(results: dict[str, Any], left_out: list[str]) -> str:
 
 
 def _row(name: str, arm: dict[str, Any], every: dict[str, Any]) -> tuple[str, ...]:
-    stock = every.get("stock", {}).get("final", {}).get("iqm")
+    stock = every.get(arms.baseline(name), {}).get("final", {}).get("iqm")
     ratio = f"{arm['final']['iqm'] / stock:.2f}" if stock and stock > 0 else ""
     return (
         name,
@@ -117,22 +119,53 @@ def _share(arm: dict[str, Any]) -> str:
     return f"{arm['share_of_stock_steps']:.2f} [{low}, {high}]"
 
 
-def _target_row(name: str, arm: dict[str, Any]) -> tuple[str, ...]:
+def _target_row(name: str, arm: dict[str, Any], every: dict[str, Any]) -> tuple[str, ...]:
     target = arm["target"]
-    low, high = (_number(end, "never") for end in target["steps_ci"])
+    stock = every.get(arms.baseline(name), {}).get("target", {})
     there = sum(seed["steps"] is not None for seed in target["seeds"].values())
     return (
         name,
         _number(target["return"]),
-        f"{_number(target['steps'], 'never')} [{low}, {high}]",
+        _steps(target["steps"], target["steps_ci"]),
+        _ratio(target["steps"], stock.get("steps")),
+        _steps(target["seed_steps"], target["seed_steps_ci"]),
+        _ratio(target["seed_steps"], stock.get("seed_steps")),
         _number(target["seconds"], "never"),
         _number(target["cpu_seconds"], "never"),
         f"{there}/{len(target['seeds'])}",
     )
 
 
+def _steps(value: float | None, ends: list[float | None]) -> str:
+    low, high = (_number(end, "never") for end in ends)
+    return f"{_number(value, 'never')} [{low}, {high}]"
+
+
+def _ratio(value: float | None, of: float | None) -> str:
+    return "" if value is None or not of else f"{value / of:.2f}"
+
+
+def _target_seed_table(every: dict[str, Any]) -> str:
+    seeds = _seeds(every)
+    rows = [
+        (
+            name,
+            *(
+                _number(arm["target"]["seeds"][str(seed)]["steps"], "never") if str(seed) in arm["seeds"] else ""
+                for seed in seeds
+            ),
+        )
+        for name, arm in every.items()
+    ]
+    return _table(("steps of seed", *map(str, seeds)), rows)
+
+
+def _seeds(every: dict[str, Any]) -> list[int]:
+    return sorted({int(seed) for arm in every.values() for seed in arm["seeds"]})
+
+
 def _seed_table(every: dict[str, Any]) -> str:
-    seeds = sorted({int(seed) for arm in every.values() for seed in arm["seeds"]})
+    seeds = _seeds(every)
     rows = [
         (name, *(_number(arm["seeds"].get(str(seed), {}).get("final"), "") for seed in seeds)) for name, arm in every.items()
     ]
@@ -155,4 +188,4 @@ def _interval(figures: dict[str, Any]) -> str:
 def _number(value: float | None, missing: str = "") -> str:
     if value is None:
         return missing
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

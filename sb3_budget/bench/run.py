@@ -10,18 +10,20 @@ from typing import Any, NamedTuple
 
 import torch
 from gymnasium import spaces
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_budget.bench import arms
+from sb3_budget.bench import arms, replay_arms
 from sb3_budget.bench.arms import Reference
 from sb3_budget.bench.envs import make_envs
 from sb3_budget.bench.recorder import Recorder
-from sb3_budget.bench.settings import Settings, ppo_arguments
+from sb3_budget.bench.settings import Settings, algorithm_arguments
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 
 WARMUP = 0.1
+#: Settings that the oldest results were made with; what came later counts where it is used.
+N_FIRST_SETTINGS = 7
 EVALUATION_SEED = 10_000
 
 
@@ -54,8 +56,10 @@ class Job(NamedTuple):
     @property
     def settings_hash(self) -> str:
         """Equal for runs that may stand in one mean: all but the seed and what follows from it."""
-        # Without arguments for an allocator the hash is that of runs from before there was one.
-        settings = self.settings if self.settings.allocator else self.settings[:-1]
+        # Without arguments for what came later the hash is that of runs from before there was any.
+        settings: tuple[Any, ...] = self.settings
+        while len(settings) > N_FIRST_SETTINGS and not settings[-1]:
+            settings = settings[:-1]
         return _digest([self.env_id, self.arm, settings, self.steps, self.evals, self.eval_episodes])
 
     @property
@@ -68,7 +72,7 @@ def _digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def build(job: Job) -> tuple[PPO, SelectiveRolloutCallback | None, list[BaseCallback]]:
+def build(job: Job) -> tuple[PPO | DQN, SelectiveRolloutCallback | None, list[BaseCallback]]:
     """
     :param job: the run
     :return: the untrained model on its training env, the gate of the arm, and all its callbacks
@@ -76,10 +80,15 @@ def build(job: Job) -> tuple[PPO, SelectiveRolloutCallback | None, list[BaseCall
     settings = job.settings
     venv = make_envs(job.env_id, settings.n_envs, job.seed, settings.env_kwargs)
     venv = arms.wrap(job.arm, venv, settings, job.seed)
-    arguments = ppo_arguments(settings.ppo)
+    replay = arms.split(job.arm)[0].replay
+    arguments = algorithm_arguments(settings.ppo)
     if settings.normalize:
         options = settings.normalize if isinstance(settings.normalize, dict) else {}
-        venv = VecNormalize(venv, **{"gamma": arguments.get("gamma", 0.99), **options})
+        gamma = (settings.ppo if replay is None else settings.dqn).get("gamma", 0.99)
+        venv = VecNormalize(venv, **{"gamma": gamma, **options})
+    if replay is not None:
+        off_policy, added = replay_arms.build(replay, venv, settings, job.seed)
+        return off_policy, None, added
     policy = "MultiInputPolicy" if isinstance(venv.observation_space, spaces.Dict) else "MlpPolicy"
     arguments.update(arms.buffer(job.arm, settings, venv.observation_space))
     with warnings.catch_warnings():

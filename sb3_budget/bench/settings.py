@@ -22,6 +22,8 @@ class Settings(NamedTuple):
     :param selective: keyword arguments of ``SelectiveRolloutCallback`` where an arm uses it
     :param buffer: keyword arguments of ``SelectiveRolloutBuffer`` where an arm uses it
     :param allocator: keyword arguments of ``BudgetAllocatorCallback`` where an arm uses it
+    :param dqn: keyword arguments of ``DQN``, for the arms that train one, with its ``replay_buffer_kwargs``
+    :param replay: keyword arguments of ``ZeroVarianceCallback`` where an arm uses it
     """
 
     n_envs: int
@@ -32,6 +34,8 @@ class Settings(NamedTuple):
     selective: dict[str, Any]
     buffer: dict[str, Any]
     allocator: dict[str, Any]
+    dqn: dict[str, Any] = {}
+    replay: dict[str, Any] = {}
 
 
 MASSIVE: dict[str, Any] = {
@@ -56,20 +60,24 @@ PER_ENV: dict[str, dict[str, Any]] = {
 """What differs where PPO does not learn with :data:`MASSIVE`."""
 
 
+DQN_DEFAULTS = Settings(1, False, {}, {}, {}, {}, {}, {})
+"""SB3's own, on one slot: those of DQN depend on the task, so that a file is the rule."""
+
+
 def default_settings(env_id: str) -> Settings:
     """
     :param env_id: id of the env
-    :return: the benchmark's own hyperparameters for it
+    :return: the benchmark's own hyperparameters of PPO for it
     """
     return Settings(64, True, {**MASSIVE, **PER_ENV.get(env_id, {})}, {}, {}, {}, {}, {})
 
 
-def ppo_arguments(ppo: dict[str, Any]) -> dict[str, Any]:
+def algorithm_arguments(written: dict[str, Any]) -> dict[str, Any]:
     """
-    :param ppo: :attr:`Settings.ppo`
+    :param written: :attr:`Settings.ppo` or :attr:`Settings.dqn`
     :return: the same with schedules and ``policy_kwargs`` made into objects
     """
-    arguments = {key: _schedule(value) for key, value in ppo.items()}
+    arguments = {key: _schedule(value) for key, value in written.items()}
     if isinstance(arguments.get("policy_kwargs"), str):
         arguments["policy_kwargs"] = literal(arguments["policy_kwargs"], {"dict": dict, "nn": nn})
     return arguments

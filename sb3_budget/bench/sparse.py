@@ -46,3 +46,43 @@ def door_key(size: int, **kwargs: Any) -> gym.Env:
         raise ImportError("DoorKey needs MiniGrid: pip install 'sb3-budget[minigrid]'") from error
     env = ImgObsWrapper(FullyObsWrapper(gym.make(f"MiniGrid-DoorKey-{size}x{size}-v0", **kwargs)))
     return gym.wrappers.FlattenObservation(env)
+
+
+class OneLevel(gym.Wrapper):
+    """
+    The same level in every episode, and 1 for reaching its goal, however late: the same action in the same state always has
+    the same outcome. MiniGrid's own reward depends on a clock that the observation does not show.
+
+    :param env: Environment of MiniGrid.
+    :param level: Seed of the level.
+    """
+
+    def __init__(self, env: gym.Env, level: int):
+        super().__init__(env)
+        self.level = level
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """
+        :param seed: Passed over: there is one level.
+        :param options: Options of the environment's reset.
+        :return: As in Gymnasium.
+        """
+        return self.env.reset(seed=self.level, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """
+        :param action: An action.
+        :return: As in Gymnasium.
+        """
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, float(float(reward) > 0.0), terminated, truncated, info
+
+
+def one_door_key(size: int, level: int = 1, **kwargs: Any) -> gym.Env:
+    """
+    :param size: Side of the room in cells.
+    :param level: Seed of the level.
+    :param kwargs: Keyword arguments of the environment.
+    :return: One level of :func:`door_key`, whose goal pays 1.
+    """
+    return OneLevel(door_key(size, **kwargs), level)

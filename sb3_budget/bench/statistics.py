@@ -70,6 +70,18 @@ def interval(values: np.ndarray, seed: int = 0) -> Interval:
     return Interval(float(iqm(values)), (float(low), float(high)))
 
 
+def nearest_band(values: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """
+    :func:`band` for values of which some may be infinite, as for what was never reached: its ends are resampled means.
+
+    :param values: one number per seed (n_seeds,)
+    :param seed: seed of the bootstrap
+    :return: lower and upper end
+    """
+    low, high = np.percentile(bootstrap_iqms(values, seed), [2.5, 97.5], method="nearest")
+    return float(low), float(high)
+
+
 def area(steps: np.ndarray, returns: np.ndarray) -> np.ndarray:
     """
     Mean height of curves, by the trapezoidal rule.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sb3_budget.bench import arms as known_arms
 from sb3_budget.bench import statistics
 from sb3_budget.bench.curves import Curves
 
@@ -16,8 +17,11 @@ CONTRASTS = (
     ("select", "short-horizon"),
     ("horizon", "short-horizon"),
     ("grpo", "grouped"),
+    ("dqn+pool", "dqn+uniform-pool"),
+    ("dqn+graph", "dqn+pool"),
+    ("dqn+explore", "dqn+graph"),
 )
-"""Which part causes a gain: pairs of arms, besides every arm against ``stock``."""
+"""Which part causes a gain: pairs of arms, besides every arm against its baseline, ``stock`` or ``dqn``."""
 
 
 def summarize_env(runs: dict[str, list[dict[str, Any]]], curves: dict[str, Curves], target: float | None) -> dict[str, Any]:
@@ -27,13 +31,13 @@ def summarize_env(runs: dict[str, list[dict[str, Any]]], curves: dict[str, Curve
     :param target: a return whose price in steps and seconds is wanted
     :return: ``arms`` and ``contrasts``, JSON-ready
     """
-    stock = curves.get("stock")
     budget = min_budget(curves)
-    arms = {name: _arm(runs[name], curves[name], stock, budget) for name in runs}
+    baselines = {name: known_arms.baseline(name) for name in runs}
+    arms = {name: _arm(runs[name], curves[name], curves.get(baselines[name]), budget) for name in runs}
     if target is not None:
         for name, figures in arms.items():
             figures["target"] = {"return": target, **_reach(curves[name], target, None)}
-    pairs = [(name, "stock") for name in runs if name != "stock"] + list(CONTRASTS)
+    pairs = [(name, other) for name, other in baselines.items() if name != other] + list(CONTRASTS)
     contrasts = [_contrast(curves[a], curves[b], a, b) for a, b in pairs if a in curves and b in curves]
     return {"arms": arms, "contrasts": [contrast for contrast in contrasts if contrast["n"]]}
 
@@ -99,18 +103,21 @@ def areas(curves: Curves, budget: float) -> np.ndarray:
 def _reach(curves: Curves, level: float, levels: np.ndarray | None) -> dict[str, Any]:
     """Steps and seconds to a return: of the interquartile mean curve, and of every seed; ``None`` where never."""
     middle = statistics.iqm(curves.returns)
+    each = np.array([statistics.first_reach(curves.steps, returns, level) for returns in curves.returns])
     low, high = statistics.reach_interval(curves.steps, curves.returns, level if levels is None else levels)
     return {
         "steps": _finite(statistics.first_reach(curves.steps, middle, level)),
         "steps_ci": [_finite(low), _finite(high)],
+        "seed_steps": _finite(float(statistics.iqm(each))),
+        "seed_steps_ci": [_finite(end) for end in statistics.nearest_band(each)],
         "seconds": _finite(statistics.first_reach(curves.seconds.mean(axis=0), middle, level)),
         "cpu_seconds": _finite(statistics.first_reach(curves.cpu_seconds.mean(axis=0), middle, level)),
         "seeds": {
             str(seed): {
-                "steps": _finite(statistics.first_reach(curves.steps, returns, level)),
+                "steps": _finite(steps),
                 "seconds": _finite(statistics.first_reach(seconds, returns, level)),
             }
-            for seed, returns, seconds in zip(curves.seeds, curves.returns, curves.seconds, strict=True)
+            for seed, steps, returns, seconds in zip(curves.seeds, each, curves.returns, curves.seconds, strict=True)
         },
     }
 

@@ -13,7 +13,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_budget.buffers.pooled_paths import PooledPaths
+from sb3_budget.buffers.pooled_targets import PooledTargets
 from sb3_budget.buffers.replay_checks import require_replay_parent
 from sb3_budget.buffers.replay_rows import Samples, join
 from sb3_budget.core.cells import Cells
@@ -125,7 +125,7 @@ class ZeroVarianceBufferMixin:
         self._pool_rng = np.random.default_rng(_seed_of_the_run() if seed is None else seed)
         self.n_added = self.n_batches = self._n_purged_at = 0
         self._latest_share = 0.0
-        self._paths: tuple[int, PooledPaths] | None = None
+        self._targets: tuple[int, PooledTargets] | None = None
 
     @property
     def detector(self) -> DeterminismDetector:
@@ -143,15 +143,15 @@ class ZeroVarianceBufferMixin:
         return self.watch.enabled
 
     @property
-    def paths(self) -> PooledPaths | None:
-        """Paths that pooled rows follow, found by a callback. One contradiction drops them."""
-        if self._paths is None or self._paths[0] != self.watch.n_contradicted:
+    def targets(self) -> PooledTargets | None:
+        """Targets of pooled rows, found by a callback. One contradiction drops them."""
+        if self._targets is None or self._targets[0] != self.watch.n_contradicted:
             return None
-        return self._paths[1]
+        return self._targets[1]
 
-    @paths.setter
-    def paths(self, paths: PooledPaths | None) -> None:
-        self._paths = None if paths is None else (self.watch.n_contradicted, paths)
+    @targets.setter
+    def targets(self, targets: PooledTargets | None) -> None:
+        self._targets = None if targets is None else (self.watch.n_contradicted, targets)
 
     # ------------------------------------------------------------------ in
 
@@ -186,8 +186,8 @@ class ZeroVarianceBufferMixin:
             stock = super().sample(batch_size - n_pooled, env=env)  # type: ignore[misc]  # the parent is a replay buffer
         finally:
             self._keeps_arrays = False
-        if self.paths is not None and stock.discounts is None:
-            stock = stock._replace(discounts=np.full_like(stock.rewards, self.paths.gamma))
+        if self.targets is not None and stock.discounts is None:
+            stock = stock._replace(discounts=np.full_like(stock.rewards, self.targets.gamma))
         return self._tensors(join(stock, self._draw(n_pooled, env)))
 
     def to_torch(self, array: NDArray[Any], copy: bool = True) -> Any:
@@ -198,7 +198,8 @@ class ZeroVarianceBufferMixin:
         """
         :param n: Number of rows.
         :param env: What normalises observations and rewards, as in SB3.
-        :return: Transitions of the pool, drawn uniformly with replacement.
+        :return: Transitions of the pool, drawn uniformly with replacement. With :attr:`targets`, untried actions are among
+            them, and what has a target has it as its reward, with a discount of 0.
         :raises ValueError: if the pool is empty.
         """
         if not len(self.pool):
@@ -206,19 +207,15 @@ class ZeroVarianceBufferMixin:
         return self._tensors(self._draw(n, env))
 
     def _draw(self, n: int, env: VecNormalize | None) -> Samples:
-        rows = self._pool_rng.integers(len(self.pool), size=n)
-        samples = self._arrays(rows, env)
-        return samples if self.paths is None else self._along_paths(samples, rows, self.paths, env)
-
-    def _along_paths(self, samples: Samples, rows: NDArray[np.int64], paths: PooledPaths, env: VecNormalize | None) -> Samples:
-        """Go on to the end of the path of each row. One that has none yet stays a single step."""
-        rewards, discounts, last = paths.of(self.pool, rows)
-        ends = self._arrays(last, env)
+        targets = self.targets
+        if targets is None:
+            return self._arrays(self._pool_rng.integers(len(self.pool), size=n), env)
+        drawn = targets.draw(self.pool, n, self._pool_rng)
+        samples, is_unknown = self._arrays(drawn.rows, env), np.isnan(drawn.values)
+        samples.actions[drawn.replaced] = drawn.actions  # type: ignore[assignment]  # arrays so far
         return samples._replace(
-            next_observations=ends.next_observations,  # type: ignore[arg-type]  # of the same kind
-            dones=ends.dones,
-            rewards=np.where(np.isnan(rewards), samples.rewards, rewards),  # type: ignore[arg-type]  # arrays so far
-            discounts=discounts,  # type: ignore[arg-type]  # as above
+            rewards=np.where(is_unknown, samples.rewards, drawn.values),  # type: ignore[arg-type]  # as above
+            discounts=(targets.gamma * is_unknown).astype(np.float32),  # type: ignore[arg-type]  # as above
         )
 
     def read_pool(self, rows: NDArray[np.int64], env: VecNormalize | None = None) -> Samples:
@@ -306,12 +303,12 @@ class ZeroVarianceBufferMixin:
         :param other: A buffer with the same arguments. Cells, if any, must be one frozen object's copies.
         """
         self.watch.merge(other.watch)
-        self.paths = None
+        self.targets = None
 
     def forget(self) -> None:
         """Empty the pool and all counts, as when the environment changed."""
         self.watch.forget()
-        self.paths = None
+        self.targets = None
 
     def reset(self) -> None:
         super().reset()  # type: ignore[misc]  # the parent is a replay buffer

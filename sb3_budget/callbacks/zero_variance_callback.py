@@ -1,8 +1,9 @@
-"""The callback that logs what a zero-variance replay buffer holds, ranks it, and finds paths in it."""
+"""The callback that logs what a zero-variance replay buffer holds, ranks it, and finds exact targets in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,11 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
-from sb3_budget.buffers.pooled_paths import PooledPaths
 from sb3_budget.buffers.replay_rows import Samples
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceBufferMixin
+from sb3_budget.callbacks.graph_targets import chunks, graph_targets
 from sb3_budget.callbacks.requirements import require_top_level
-from sb3_budget.core.transition_graph import best_paths
 from sb3_budget.core.transition_pool import Eviction
-
-#: Pooled transitions that go through a network at once, at most.
-LARGEST_CHUNK = 1_024
 
 
 class ZeroVarianceCallback(BaseCallback):
@@ -29,18 +26,18 @@ class ZeroVarianceCallback(BaseCallback):
 
     With ``eviction="priority"`` it also keeps the priorities of the pool, by default absolute temporal differences of DQN.
 
-    With ``backups="graph"``, for DQN, rows of the pool have targets of several steps: the rewards along the best path of
-    pooled transitions, and the value of the state at its end by the target network. Actions that are not pooled are left out
-    of the choice of a path.
+    With ``backups="graph"``, for DQN, rows of the pool have exact targets: their values on the graph of pooled transitions,
+    see :func:`~sb3_budget.callbacks.graph_targets.graph_targets`.
 
-    :param backups: ``"none"`` (default): pooled rows are single steps. ``"graph"``: they follow paths.
+    :param backups: ``"none"`` (default): pooled rows are single steps. ``"graph"``: they have exact targets.
+    :param optimism: With ``"graph"``, the value of actions that were never tried, such as the highest return possible. The
+        policy then goes where it has not been, until it has been everywhere. ``None`` (default) leaves them out.
     :param rank: ``rank(model, samples)`` returns a priority per row, shape (n,). By default :func:`dqn_td_errors`, which
         knows DQN only.
-    :param refresh_every: Steps after which priorities and paths are computed again, at least 1.
-    :param max_path: Most transitions of a path, at least 1.
+    :param refresh_every: Steps after which priorities and targets are computed again, at least 1.
     :param verbose: Verbosity level.
     :raises ValueError: if an argument is out of range; when training starts, if the model has another buffer, there is
-        nothing to rank by, or paths are asked for without DQN.
+        nothing to rank by, or exact targets are asked for without DQN.
     """
 
     def __init__(
@@ -48,7 +45,7 @@ class ZeroVarianceCallback(BaseCallback):
         backups: str = "none",
         rank: Callable[[Any, Samples], ArrayLike] | None = None,
         refresh_every: int = 1_000,
-        max_path: int = 100,
+        optimism: float | None = None,
         verbose: int = 0,
     ):
         super().__init__(verbose)
@@ -56,11 +53,11 @@ class ZeroVarianceCallback(BaseCallback):
             raise ValueError(f"backups={backups!r} is neither 'none' nor 'graph'")
         if refresh_every < 1:
             raise ValueError(f"refresh_every={refresh_every} must be at least 1 step")
-        if max_path < 1:
-            raise ValueError(f"max_path={max_path} must be at least 1 transition")
-        self.follows_paths = backups == "graph"
+        if optimism is not None and (backups != "graph" or not math.isfinite(optimism)):
+            raise ValueError(f"optimism={optimism} must be a finite value, and needs backups='graph', not {backups!r}")
+        self.is_exact = backups == "graph"
         self.rank = rank or dqn_td_errors
-        self.refresh_every, self.max_path = refresh_every, max_path
+        self.refresh_every, self.optimism = refresh_every, optimism
         self._refreshed_at = 0
 
     @property
@@ -78,8 +75,8 @@ class ZeroVarianceCallback(BaseCallback):
         name, is_dqn = type(self.model).__name__, isinstance(self.model, DQN)
         if self.buffer.pool.eviction is Eviction.PRIORITY and self.rank is dqn_td_errors and not is_dqn:
             raise ValueError(f"eviction='priority' of {name} needs rank=: temporal differences are DQN's")
-        if self.follows_paths and not (is_dqn and self.model.gamma > 0.0):  # type: ignore[attr-defined]  # of DQN
-            raise ValueError(f"backups='graph' needs DQN with a positive gamma, not {name}: use backups='none'")
+        if self.is_exact and not is_dqn:
+            raise ValueError(f"backups='graph' needs DQN, not {name}: use backups='none'")
 
     def _on_training_start(self) -> None:
         require_top_level(self)
@@ -94,34 +91,21 @@ class ZeroVarianceCallback(BaseCallback):
             self._refreshed_at = self.num_timesteps
             if buffer.pool.eviction is Eviction.PRIORITY:
                 self._rank(buffer)
-            if self.follows_paths:
-                self._find_paths(buffer)
+            if self.is_exact:
+                assert isinstance(self.model, DQN)
+                buffer.targets = graph_targets(self.model, buffer, self.optimism)
         found = buffer.statistics
         self.logger.record("budget/replay_pool_size", found.size)
         self.logger.record("budget/replay_pool_share", found.share)
         self.logger.record("budget/replay_hit_rate", found.hit_rate)
         self.logger.record("budget/replay_promoted", found.promoted)
         self.logger.record("budget/replay_stochastic", found.stochastic)
-        if self.follows_paths:
-            self.logger.record("budget/replay_path_length", 1.0 if buffer.paths is None else buffer.paths.mean_length)
+        if self.is_exact:
+            self.logger.record("budget/replay_untried", 0 if buffer.targets is None else buffer.targets.n_untried)
 
     def _rank(self, buffer: ZeroVarianceBufferMixin) -> None:
-        for rows, samples in self._chunks(buffer):
+        for rows, samples in chunks(self.model, buffer):
             buffer.pool.set_priorities(buffer.pool.keys(rows), self.rank(self.model, samples))
-
-    def _find_paths(self, buffer: ZeroVarianceBufferMixin) -> None:
-        model = self.model
-        assert isinstance(model, DQN)
-        parts = [(samples.rewards, _future_values(model, samples)) for _, samples in self._chunks(buffer)]
-        rewards, values = (th.cat(column).flatten().cpu().numpy() for column in zip(*parts, strict=True))
-        found = best_paths(*buffer.graph(), rewards, values, model.gamma, self.max_path)
-        buffer.paths = PooledPaths(buffer.pool.keys(), found, model.gamma)
-
-    def _chunks(self, buffer: ZeroVarianceBufferMixin) -> Iterator[tuple[NDArray[np.int64], Samples]]:
-        """All of the pool, in pieces that fit any memory."""
-        n = len(buffer.pool)
-        for rows in np.array_split(np.arange(n), 1 + n // LARGEST_CHUNK):
-            yield rows, buffer.read_pool(rows, self.model.get_vec_normalize_env())
 
 
 def dqn_td_errors(model: BaseAlgorithm, samples: Samples) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ from torch import nn
 
 from sb3_budget.bench.hyperparams import read_hyperparams
 from sb3_budget.bench.literals import literal
-from sb3_budget.bench.settings import ppo_arguments
+from sb3_budget.bench.settings import algorithm_arguments
 
 pytest.importorskip("yaml")
 
@@ -54,7 +54,7 @@ def test_rl_zoo_entry_is_read_in_full(tmp_path):
     assert settings.n_envs == 2
     assert settings.normalize == {"norm_obs": True, "norm_reward": False}
     assert settings.selective == {"gate": "QuantileGate(0.3, score='return')", "check_interval": 10}
-    arguments = ppo_arguments(settings.ppo)
+    arguments = algorithm_arguments(settings.ppo)
     assert arguments["ent_coef"] == 3e-4
     assert arguments["learning_rate"](0.5) == pytest.approx(1e-4)
     assert arguments["clip_range"](1.0) == pytest.approx(0.2)
@@ -103,6 +103,6 @@ def test_literals_nest():
 @pytest.mark.parametrize("name", ["one_env", "many_envs"])
 def test_the_files_among_the_examples_can_be_read(name):
     settings = read_hyperparams(str(EXAMPLES / f"{name}.yml"), "HalfCheetah-v5")[0]
-    arguments = ppo_arguments(settings.ppo)
+    arguments = algorithm_arguments(settings.ppo)
     assert settings.n_envs * arguments["n_steps"] % arguments["batch_size"] == 0
     assert arguments["policy_kwargs"]["activation_fn"] is nn.ReLU

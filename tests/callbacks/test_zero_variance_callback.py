@@ -1,4 +1,4 @@
-"""What is logged is what the buffer holds; ranks are of its transitions; paths give exact targets where the end is known."""
+"""What is logged is what the buffer holds; ranks are of its transitions; targets are exact within the graph."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceReplayBuffer
+from sb3_budget.callbacks.graph_targets import graph_targets
 from sb3_budget.callbacks.zero_variance_callback import ZeroVarianceCallback, dqn_td_errors
 
 
@@ -73,7 +74,7 @@ def test_a_ranked_pool_has_the_ranks_of_its_transitions(rank):
         assert (ranks[known] == pool.take(np.flatnonzero(known))["actions"].ravel()).all()
 
 
-# ---------------------------------------------------------------------- paths
+# ---------------------------------------------------------------------- exact targets
 
 
 class Line(gym.Env):
@@ -93,7 +94,7 @@ class Line(gym.Env):
         return np.array([self.cell], dtype=np.float32), 10.0 * ended - 1.0, ended, False, {}
 
 
-def line_model(known=(0, 1, 2, 3), callback=None, vec_normalize=False, **buffer):
+def line_model(known=(0, 1, 2, 3), also=(), optimism=None, vec_normalize=False, **buffer):
     """A DQN whose pool has the ways to the right from the known cells, and its callback after a refresh."""
     venv = DummyVecEnv([Line])
     if vec_normalize:
@@ -106,7 +107,9 @@ def line_model(known=(0, 1, 2, 3), callback=None, vec_normalize=False, **buffer)
     )  # fmt: skip
     for cell in known:
         step(model.replay_buffer, cell)
-    callback = callback or ZeroVarianceCallback("graph", refresh_every=1)
+    for one in also:
+        step(model.replay_buffer, **one)
+    callback = ZeroVarianceCallback("graph", refresh_every=1, optimism=optimism)
     callback.init_callback(model)
     callback.num_timesteps = 10
     model.set_logger(configure(None, []))
@@ -121,6 +124,12 @@ def step(buffer, cell, action=1, reward=None):
     buffer.add(*states, np.array([action]), np.array([cost]), np.array([following == 4]), [{}])
 
 
+def network(model, cell, action=None):
+    with th.no_grad():
+        values = model.q_net_target(th.full((1, 1), float(cell)))[0]
+    return float(values.max() if action is None else values[action])
+
+
 def targets(model, samples):
     """As DQN computes them."""
     discounts = model.gamma if samples.discounts is None else samples.discounts
@@ -129,64 +138,78 @@ def targets(model, samples):
         return (samples.rewards + (1 - samples.dones) * discounts * future).flatten().numpy()
 
 
-def pooled_targets(model, n=64):
+def pooled_targets(model, n=128):
     samples = model.replay_buffer.sample_pool(n, model.get_vec_normalize_env())
-    return dict(zip(samples.observations.flatten().tolist(), targets(model, samples).tolist(), strict=True))
+    pairs = zip(samples.observations.flatten().tolist(), samples.actions.flatten().tolist(), strict=True)
+    return dict(zip(pairs, targets(model, samples).tolist(), strict=True))
 
 
 @pytest.mark.parametrize("vec_normalize", [False, True])
 def test_targets_are_exact_where_the_end_is_known(vec_normalize):
     scale = 2.0 if vec_normalize else 1.0
-    exact = {3.0: 9.0, 2.0: 3.5, 1.0: 0.75, 0.0: -0.625}
+    exact = {(3.0, 1): 9.0, (2.0, 1): 3.5, (1.0, 1): 0.75, (0.0, 1): -0.625}
     found = pooled_targets(line_model(vec_normalize=vec_normalize))
-    assert found == pytest.approx({cell: value / scale for cell, value in exact.items()}, abs=1e-5)
+    assert found == pytest.approx({pair: value / scale for pair, value in exact.items()}, abs=1e-5)
 
 
-def test_targets_end_with_the_target_networks_value_where_nothing_is_known():
+def test_the_target_network_speaks_for_a_state_of_which_nothing_is_known():
     model = line_model(known=(0, 1))
+    end = network(model, 2)
+    assert pooled_targets(model) == pytest.approx({(1.0, 1): -1 + 0.5 * end, (0.0, 1): -1.5 + 0.25 * end}, abs=1e-5)
+
+
+def test_a_guess_of_the_network_at_what_was_never_tried_does_not_count_and_its_value_of_what_varies_does():
+    model = line_model(also=[{"cell": 1, "action": 0, "reward": reward} for reward in (5.0, -5.0)])
     with th.no_grad():
-        end = float(model.q_net_target(th.full((1, 1), 2.0)).max())
-    assert pooled_targets(model) == pytest.approx({1.0: -1.0 + 0.5 * end, 0.0: -1.5 + 0.25 * end}, abs=1e-5)
-    assert model.logger.name_to_value["budget/replay_path_length"] == 1.5
+        model.q_net_target.q_net[-1].bias[0] += 1_000.0
+    model.replay_buffer.targets = graph_targets(model, model.replay_buffer, None)
+    found, varied = pooled_targets(model), network(model, 1, action=0)
+    assert varied > 900 and found[0.0, 1] == pytest.approx(-1 + 0.5 * varied, rel=1e-5)
+    assert found[1.0, 1] == pytest.approx(0.75, abs=1e-5)
 
 
-def test_a_batch_with_paths_has_discounts_for_stock_rows_too():
+def test_of_a_state_outside_of_the_graph_only_what_was_tried_counts():
+    model = line_model(known=(0,), also=[{"cell": 1, "action": 0, "reward": reward} for reward in (5.0, -5.0)])
+    with th.no_grad():
+        model.q_net_target.q_net[-1].bias[1] += 1_000.0
+    model.replay_buffer.targets = graph_targets(model, model.replay_buffer, None)
+    assert pooled_targets(model)[0.0, 1] == pytest.approx(-1 + 0.5 * network(model, 1, action=0), abs=1e-5)
+
+
+def test_optimism_makes_targets_of_what_was_never_tried_and_leads_there():
+    model = line_model(known=(0, 1, 3), also=[{"cell": 3, "action": 0}], optimism=8.0)
+    expected = {(0.0, 1): 3.0, (0.0, 0): 8.0, (1.0, 1): 3.0, (1.0, 0): 8.0, (3.0, 1): 9.0, (3.0, 0): 3.5}
+    assert pooled_targets(model, 512) == pytest.approx(expected, abs=1e-5)
+    assert model.logger.name_to_value["budget/replay_untried"] == 2
+    assert model.replay_buffer.targets.n_untried == 2
+
+
+def test_a_batch_with_targets_has_discounts_for_stock_rows_too():
     model = line_model()
     batch = model.replay_buffer.sample(8)
-    assert batch.discounts.shape == (8, 1) and (batch.discounts[:4] == 0.5).all()
+    assert batch.discounts.flatten().tolist() == [0.5] * 4 + [0.0] * 4
     assert (batch.rewards[:4].flatten() == th.where(batch.observations[:4].flatten() == 3, 9.0, -1.0)).all()
     model.train(2, 8)
 
 
-def test_one_contradiction_drops_all_paths_and_a_new_transition_has_none_yet():
+def test_a_new_transition_has_a_target_of_one_step_and_one_contradiction_drops_all():
     model = line_model(known=(1, 2, 3))
     buffer = model.replay_buffer
     step(buffer, 0)
-    assert set(pooled_targets(model)) == {0.0, 1.0, 2.0, 3.0}
     one_step = targets(model, buffer.read_pool(buffer.pool.rows(buffer.pool.keys()[-1:])))
-    assert pooled_targets(model)[0.0] == pytest.approx(one_step[0], abs=1e-6)
-    assert pooled_targets(model)[1.0] == pytest.approx(0.75, abs=1e-6)
+    assert pooled_targets(model)[0.0, 1] == pytest.approx(one_step[0], abs=1e-6)
+    assert pooled_targets(model)[1.0, 1] == pytest.approx(0.75, abs=1e-6)
     step(buffer, 3, reward=0.0)
-    assert buffer.paths is None and buffer.sample(8).discounts is None
+    assert buffer.targets is None and buffer.sample(8).discounts is None
 
 
-def test_a_path_whose_end_has_left_the_pool_is_a_single_step():
-    model = line_model()
-    buffer = model.replay_buffer
-    (last,) = [key for key in buffer.pool.keys() if buffer.read_pool(buffer.pool.rows([key])).observations.item() == 3.0]
-    buffer.pool.discard(last)
-    for row in range(3):
-        single = targets(model, buffer.read_pool(np.array([row])))[0]
-        state = buffer.read_pool(np.array([row])).observations.item()
-        assert pooled_targets(model)[state] == pytest.approx(single, abs=1e-6)
-
-
-def test_dqn_trains_on_paths_and_on_none_of_them_in_a_slippery_lake():
+@pytest.mark.parametrize("optimism", [None, 1.0])
+def test_dqn_trains_on_targets_and_on_none_of_them_in_a_slippery_lake(optimism):
     model = make(buffer={"mix_ratio": 0.5})
-    model.learn(600, callback=ZeroVarianceCallback("graph", refresh_every=100))
-    assert model.replay_buffer.paths.mean_length > 1.0
+    model.learn(600, callback=ZeroVarianceCallback("graph", refresh_every=100, optimism=optimism))
+    assert model.replay_buffer.targets is not None
     kwargs = {"slippery": True, "buffer": {"min_count": 20}}
-    ours = make(**kwargs).learn(600, callback=ZeroVarianceCallback("graph", refresh_every=100))
+    ours = make(**kwargs).learn(600, callback=ZeroVarianceCallback("graph", refresh_every=100, optimism=optimism))
     stock = make(slippery=True, replay_buffer_class=None).learn(600)
     pairs = zip(ours.policy.parameters(), stock.policy.parameters(), strict=True)
     assert all(th.equal(one, other) for one, other in pairs)
@@ -219,7 +242,9 @@ def test_what_needs_dqn_is_refused_without_it(buffer, callback, match):
         model.learn(10, callback=ZeroVarianceCallback(**callback))
 
 
-@pytest.mark.parametrize("kwargs", [{"refresh_every": 0}, {"max_path": 0}, {"backups": "tree"}])
+@pytest.mark.parametrize(
+    "kwargs", [{"refresh_every": 0}, {"optimism": 1.0}, {"optimism": np.nan, "backups": "graph"}, {"backups": "tree"}]
+)
 def test_arguments_out_of_range_are_refused(kwargs):
     with pytest.raises(ValueError, match=next(iter(kwargs))):
         ZeroVarianceCallback(**kwargs)
