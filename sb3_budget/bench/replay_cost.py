@@ -25,7 +25,7 @@ BATCH, TRAIN_FREQ = 32, 4
 RECORDED = 64
 
 
-class Images(gym.Env[np.ndarray, int]):
+class Images(gym.Env[np.ndarray, Any]):
     """Images of Atari's size on a ring, of which an action skips up to three."""
 
     observation_space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
