@@ -77,9 +77,12 @@ def test_new_priorities_count_at_once():
     pool = make(eviction=Eviction.PRIORITY, keys=[1, 2, 3])
     pool.set_priorities([1, 2, 3], [1.0, 2.0, 3.0])
     pool.put(4, transition(4))
-    pool.set_priorities([2, 3, 4], [9.0, 8.0, 7.0])
+    pool.set_priorities([4], [0.0])
     pool.put(5, transition(5))
     assert whole(pool) == {2, 3, 5}
+    pool.set_priorities([2, 3, 5], [9.0, 8.0, 7.0])
+    pool.put(6, transition(6))
+    assert whole(pool) == {2, 3, 6}
 
 
 def test_ages_count_from_the_last_time_and_the_old_leave():
