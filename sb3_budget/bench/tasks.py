@@ -24,7 +24,7 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 #: Id -> what makes it, the module being imported when the first is made; its keyword arguments; and its time limit.
 LAZY: dict[str, tuple[str, dict[str, Any], int]] = {
     "sb3_budget/MiniGridLevels-v0": ("sb3_budget.bench.levels:LevelsEnv", {}, 64),
-    "sb3_budget/FrozenLake16-v1": ("sb3_budget.bench.sparse:FrozenLake16Env", {}, 192),
+    "sb3_budget/FrozenLake16-v1": ("sb3_budget.bench.sparse:frozen_lake_16", {}, 192),
     "sb3_budget/ScaledMountainCar-v0": ("sb3_budget.bench.sparse:scaled_mountain_car", {}, 200),
     "sb3_budget/DoorKey6-v0": ("sb3_budget.bench.sparse:door_key", {"size": 6}, 360),
     "sb3_budget/OneDoorKey5-v0": ("sb3_budget.bench.sparse:one_door_key", {"size": 5}, 250),
