@@ -35,6 +35,8 @@ def update(model: GRPO) -> None:
     logs: dict[str, list[float]] = defaultdict(list)
     goes_on = True
     for _ in range(model.n_epochs):
+        # PPO's, too, is that of the last epoch.
+        logs.pop("train/approx_kl", None)
         for samples, episodes in _minibatches(model):
             loss, approx_kl = _loss(model, samples, episodes, clip_low, clip_high, clip_value, logs)
             if model.target_kl is not None and approx_kl > 1.5 * model.target_kl:
@@ -56,6 +58,8 @@ def update(model: GRPO) -> None:
         logger.record("train/std", th.exp(policy.log_std).mean().item())
     logger.record("train/n_updates", model._n_updates, exclude="tensorboard")
     logger.record("train/clip_range", clip_low)
+    if clip_value is not None:
+        logger.record("train/clip_range_vf", clip_value)
 
 
 def _minibatches(model: GRPO) -> Iterator[tuple[Any, th.Tensor | None]]:

@@ -48,18 +48,18 @@ class Images(gym.Env[np.ndarray, np.int64]):
 
 def measure_replay(repetitions: int) -> dict[str, Any]:
     """
-    :param repetitions: pairs of measurements; a tenth of it for DQN, 3 at least
+    :param repetitions: pairs of measurements; a tenth of it for DQN
     :return: medians in seconds of the processor and the median ratio of every pair, with Stable-Baselines3's buffer and with
         ours: ``buffer`` of the buffer alone, for one step, with its share of a batch; ``dqn`` of whole training, for one step
     """
     torch.set_num_threads(1)
-    few = max(3, repetitions // 10)
+    few = max(1, repetitions // 10)
     return {
         "buffer": {name: compare(*_feeders(name), repetitions) for name in ("FrozenLake-v1", "CartPole-v1", "images")},
         "dqn": {
             "FrozenLake-v1": compare(*_learners("FrozenLake-v1", 512), few),
             "CliffWalking-v1": compare(*_learners("CliffWalking-v1", 512), few),
-            "images": compare(*_learners("images", 64), few),
+            "images": compare(*_learners("images", 32), few),
         },
     }
 

@@ -132,11 +132,11 @@ class BudgetAllocatorCallback(BaseCallback):
         self.archive = StartArchive(archive_size, refresh, self._rng)
         self._labels = OutcomeLabels(success)
         self._predictor: SuccessPredictor | None = None
-        self._joins_parts = False
         self._record = AnchorRecord(archive_size)
         self._recent: deque[bool] = deque(maxlen=RECENT)
         self._n_own, self._n_archived = 0, 0
-        self._frozen = False
+        self._frozen, self._joins_parts = False, False
+        self._starts: StartLog | None = None
         #: Seconds that it took since training began.
         self.seconds = 0.0
 
@@ -153,9 +153,10 @@ class BudgetAllocatorCallback(BaseCallback):
             raise ValueError(f"The training environment's {type(venv).__name__} has enabled=False: it cannot choose starts")
         self._venv = venv
         space = venv.observation_space
+        # A function of a user sees observations as they are; every other abstraction sees vectors.
+        self._joins_parts = isinstance(space, (spaces.Dict, spaces.Tuple)) and not isinstance(self._cells, FunctionCells)
         if self._cells is None:
             # What has parts is put into one vector before it is put into a cell.
-            self._joins_parts = isinstance(space, (spaces.Dict, spaces.Tuple))
             shape = (spaces.flatdim(space),) if self._joins_parts else space.shape or ()
             dtype = np.float32 if self._joins_parts else space.dtype or np.float32
             self._cells = default_cells(shape, dtype, isinstance(space, spaces.Discrete))
@@ -166,37 +167,50 @@ class BudgetAllocatorCallback(BaseCallback):
                 f"priority='contrast' predicts success from observations, and {self._n_features} numbers are too many: "
                 "use 'novelty' or 'advantage'"
             )
+        if self._predicts and self._frozen and self._predictor is None:
+            raise ValueError("What was loaded is of an allocator without priority='contrast': it has nothing to predict by")
         self._measured = Measured.of(self._plan, self.model)
         if self._predictor is None and self._predicts:
             self._predictor = SuccessPredictor(self._n_features, seed=self.model.seed)
         if not self._seeded and self.model.seed is not None:
             self._rng.bit_generator.state = np.random.default_rng(self.model.seed).bit_generator.state
             self._seeded = True
+        self._plan.follow_seed(self.model.seed)
 
     def _on_training_start(self) -> None:
         require_top_level(self)
-        total = self.model._total_timesteps
-        self._warmup_steps = round(self.warmup * total) if isinstance(self.warmup, float) else self.warmup
+        # What has never warmed up does so from here on, also where the count of steps goes on.
+        begin = 0 if self._frozen else self.model.num_timesteps
+        left = self.model._total_timesteps - begin
+        self._warmup_steps = begin + (round(self.warmup * left) if isinstance(self.warmup, float) else self.warmup)
+        if not self._strength.off:
+            # Refused now rather than after the warm-up.
+            self._venv.get_states([0])
+        self._features = features(self._venv.observation_space, self._venv.last_obs)
+        first = self._features if self._joins_parts else self._venv.last_obs
+        self._labels.start(self._venv.num_envs)
+        self._present = self.archive.rows(self._cells.keys(first)) if self._frozen else np.full(self._venv.num_envs, -1)
+        self._notes = RolloutNotes(self._record, self._measured)
+        self._strength.start(self.model, self._warmup_steps)
+        if self.record_starts is not None and (self._starts is None or self.model.num_timesteps == 0):
+            self._starts = StartLog()
+        self._hint = DensityHint(self._venv.num_envs)
+        self._plan.outdate()
+        self._next_update = self.num_timesteps
+        self._minibatches_due = 0.0
+        self.seconds, self._began = 0.0, perf_counter()
+        # Last of all: what is refused above leaves the environment as it was.
         starts = self._venv.start_sampler
         if isinstance(starts, GroupStarts):
             # All members of a group go where one draw sends them.
             starts.first_rule = self._draw_for_group
         else:
             self._venv.set_start_sampler(self._draw, owner=type(self).__name__)
-        first = self._venv.last_obs
-        self._features = features(self._venv.observation_space, first)
-        self._labels.start(self._venv.num_envs)
-        if self._joins_parts:
-            first = self._features
-        self._present = self.archive.rows(self._cells.keys(first)) if self._frozen else np.full(self._venv.num_envs, -1)
-        self._notes = RolloutNotes(self._record, self._measured)
-        self._strength.start(self.model, self._warmup_steps)
-        self._starts = None if self.record_starts is None else StartLog()
-        self._hint = DensityHint(self._venv.num_envs)
-        self._plan.outdate()
-        self._next_update = self.num_timesteps
-        self._minibatches_due = 0.0
-        self.seconds, self._began = 0.0, perf_counter()
+
+    @property
+    def _progress_remaining(self) -> float:
+        """Stable-Baselines3's goes below 0 in the last rollout, and keeps that until the next training's first one ends."""
+        return min(1.0, max(0.0, self.model._current_progress_remaining))
 
     @property
     def active(self) -> bool:
@@ -213,8 +227,7 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _draw(self, slot: int) -> Start | None:
         """The start sampler."""
-        progress_remaining = self.model._current_progress_remaining
-        if not self.active or self._rng.random() < self._strength.own_share(self.num_timesteps, progress_remaining):
+        if not self.active or self._rng.random() < self._strength.own_share(self.num_timesteps, self._progress_remaining):
             self._n_own += 1
             if self._starts is not None:
                 self._starts.add_own()
@@ -251,7 +264,7 @@ class BudgetAllocatorCallback(BaseCallback):
             spread=self._record.spread.values[:n].copy(),
             cuts=self._record.cuts[:n].copy(),
             observations=[state.observation for state in self.archive.states],
-            progress_remaining=self.model._current_progress_remaining,
+            progress_remaining=self._progress_remaining,
         )
 
     # ------------------------------------------------------------------ steps
@@ -325,13 +338,15 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         buffer = getattr(self.model, "rollout_buffer", None)
-        if self._plan.bandit is not None:
+        if self._plan.bandit is not None and self.active:
             error = None if buffer is None else float(np.mean((buffer.returns - buffer.values) ** 2))
             self._plan.bandit.record(self._notes.n_rows * self._venv.num_envs, self._notes.own_returns, error)
+            self._plan.outdate()
         self._record.follow(self.archive.versions)
         self._notes.close(buffer)
         if self._starts is not None:
-            self._starts.close_update(self.num_timesteps)
+            # An off-policy rollout may be a single step.
+            self._starts.close_update(self.num_timesteps, UPDATE_STEPS if buffer is None else 1)
         self._log()
 
     def _log(self) -> None:
@@ -343,7 +358,7 @@ class BudgetAllocatorCallback(BaseCallback):
             self.logger.record("budget/success_rate", float(np.mean(self._recent)))
         if self._predictor is not None and not np.isnan(self._predictor.brier_score):
             self.logger.record("budget/success_brier", self._predictor.brier_score)
-        for key, value in self._plan.log_values(self.model._current_progress_remaining).items():
+        for key, value in self._plan.log_values(self._progress_remaining).items():
             self.logger.record(key, value)
 
     def _on_training_end(self) -> None:
@@ -354,6 +369,7 @@ class BudgetAllocatorCallback(BaseCallback):
         else:
             self._venv.set_start_sampler(None, owner=type(self).__name__)
         if self._starts is not None and self.record_starts is not None:
+            self._starts.close_update(self.num_timesteps)
             save_table(self._starts.table(), self.record_starts)
 
     # ------------------------------------------------------------------ persistence
@@ -378,5 +394,7 @@ class BudgetAllocatorCallback(BaseCallback):
         bandit = saved.pop("bandit")
         if bandit is not None and self._plan.bandit is not None:
             self._plan.priority = bandit
+        own_rule = self._labels.success
         self.__dict__.update(saved)
+        self._labels.success = own_rule or self._labels.success
         self._seeded = True

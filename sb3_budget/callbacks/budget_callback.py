@@ -67,7 +67,9 @@ class BudgetCallback(BaseCallback):
                 raise ValueError(f"{name}={limit} must be positive")
         self.steps, self.seconds, self.cost, self.most_cost = steps, seconds, cost, most_cost
         self._schedules: list[BudgetSchedule] = []
-        self._spent_seconds = 0.0
+        self._spent_seconds, self._spent_steps = 0.0, 0
+        self._began: float | None = None
+        self._first_step = 0
         self._over = False
 
     def schedule(self, fn: Callable[[float], float]) -> BudgetSchedule:
@@ -81,9 +83,12 @@ class BudgetCallback(BaseCallback):
 
     @property
     def ledger(self) -> Ledger:
-        """The wrapper's ledger; without one, the algorithm's own count of steps."""
+        """The wrapper's ledger; where there is none that counts, the algorithm's own steps while it had this callback."""
         control = unwrap_vec_wrapper(self.training_env, EpisodeControlVecEnv)
-        return control.ledger if control is not None else Ledger(learning_steps=self.num_timesteps)
+        if control is not None and control.enabled:
+            return control.ledger
+        present = 0 if self._began is None else self.model.num_timesteps - self._first_step
+        return Ledger(learning_steps=self._spent_steps + present)
 
     @property
     def remaining(self) -> float:
@@ -93,14 +98,15 @@ class BudgetCallback(BaseCallback):
         if self.steps is not None:
             used.append(ledger.total_steps / self.steps)
         if self.seconds is not None:
-            used.append((self._spent_seconds + perf_counter() - self._began) / self.seconds)
+            present = 0.0 if self._began is None else perf_counter() - self._began
+            used.append((self._spent_seconds + present) / self.seconds)
         if self.cost is not None and self.most_cost is not None:
             used.append(self.cost(ledger) / self.most_cost)
         return min(1.0, max(0.0, 1.0 - max(used)))
 
     def _on_training_start(self) -> None:
         require_top_level(self)
-        self._began = perf_counter()
+        self._began, self._first_step = perf_counter(), self.model.num_timesteps
         self._over = False
 
     def _on_rollout_start(self) -> None:
@@ -116,4 +122,7 @@ class BudgetCallback(BaseCallback):
         self.logger.record("budget/left", left)
 
     def _on_training_end(self) -> None:
+        assert self._began is not None
         self._spent_seconds += perf_counter() - self._began
+        self._spent_steps += self.model.num_timesteps - self._first_step
+        self._began = None

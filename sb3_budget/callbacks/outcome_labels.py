@@ -57,7 +57,7 @@ class OutcomeLabels:
     """
 
     def __init__(self, success: SuccessRule | None):
-        self._success = success
+        self.success = success
         self._returns: deque[float] = deque(maxlen=RETURNS)
         self.start(0)
 
@@ -98,7 +98,7 @@ class OutcomeLabels:
 
     def _succeeded(self, info: dict[str, Any]) -> bool:
         end = info["sb3_budget"]
-        if self._success is None and "is_success" not in info and end["reason"] not in OWN_ENDS:
+        if self.success is None and "is_success" not in info and end["reason"] not in OWN_ENDS:
             # An episode that was cut short has a larger return than whole ones where rewards are negative.
             return False
         total = end["return"]
@@ -107,6 +107,6 @@ class OutcomeLabels:
         best = known and min(self._returns) < max(self._returns) <= total
         above = best or (known and total > float(np.median(self._returns)))
         self._returns.append(total)
-        if self._success is not None:
-            return bool(self._success(info))
+        if self.success is not None:
+            return bool(self.success(info))
         return bool(info["is_success"]) if "is_success" in info else above

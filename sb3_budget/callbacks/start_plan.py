@@ -29,6 +29,8 @@ class StartPlan:
         if not temperature > 0.0:
             raise ValueError(f"temperature={temperature} must be positive")
         self.priority: Priority = parse_priority(priority)
+        if any(isinstance(each, SignalBandit) for each in getattr(self.priority, "signals", {}).values()):
+            raise ValueError("A SignalBandit chooses among all signals: it cannot be one of them")
         self.horizon = parse_horizon(horizon)
         self.temperature = temperature
         self._probabilities: NDArray[np.float64] | None = None
@@ -48,6 +50,13 @@ class StartPlan:
     def doubles(self) -> bool:
         """Whether horizons follow from episodes that were cut."""
         return isinstance(self.horizon, DoublingHorizon)
+
+    def follow_seed(self, seed: int | None) -> None:
+        """
+        :param seed: The model's, for a bandit that has none of its own.
+        """
+        if self.bandit is not None:
+            self.bandit.follow_seed(seed)
 
     def outdate(self) -> None:
         """Let the next draw compute priorities anew."""

@@ -49,8 +49,10 @@ class StartStrength:
         """
         if self.max_kl is not None and not hasattr(model, "target_kl"):
             raise ValueError(f"max_kl needs an algorithm that measures it, such as PPO or TRPO, not {type(model).__name__}")
-        if self.min_entropy is not None and not isinstance(model, OnPolicyAlgorithm):
-            raise ValueError(f"min_entropy needs an on-policy algorithm, not {type(model).__name__}")
+        # TRPO, the one that steps by conjugate gradients, logs no entropy.
+        logs_entropy = isinstance(model, OnPolicyAlgorithm) and not hasattr(model, "cg_max_steps")
+        if self.min_entropy is not None and not logs_entropy:
+            raise ValueError(f"min_entropy needs an algorithm that logs it, such as PPO or A2C, not {type(model).__name__}")
         self._first_step = first_step
         self._ramp_steps = round(self.ramp * model._total_timesteps) if isinstance(self.ramp, float) else self.ramp
 

@@ -205,4 +205,5 @@ def parts(priority: Priority) -> list[Priority]:
     :param priority: A priority.
     :return: The signals that it is made of; itself, if it is none of several.
     """
-    return list(getattr(priority, "signals", {"": priority}).values())
+    signals = getattr(priority, "signals", None)
+    return [priority] if signals is None else [part for signal in signals.values() for part in parts(signal)]

@@ -137,7 +137,8 @@ def outcome_statistics(groups: list[FinishedGroup], tolerance: float, return_std
     :param groups: Finished groups.
     :param tolerance: As for :func:`~sb3_budget.core.groups.equal_returns`.
     :param return_std: Standard deviation of all raw returns.
-    :return: What the groups' outcomes look like. Of a group with a member that was cut short nobody knows.
+    :return: What the groups' outcomes look like. A group with a member that was
+        cut short has no deviation, and counts as not alike.
     """
     if not groups:
         return OutcomeStatistics(np.nan, np.nan)

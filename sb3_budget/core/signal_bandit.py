@@ -29,7 +29,7 @@ class SignalBandit:
     :param signals: Names, as for ``priority``, or functions of :class:`~sb3_budget.Anchors`; two at least.
     :param period: Length of a period [steps].
     :param exploration: Share of the periods whose signal is drawn evenly, in ``(0, 1]``.
-    :param seed: Of the draws.
+    :param seed: Of the draws. The model's by default.
     :raises ValueError: if an argument is out of range, or a signal unknown.
     """
 
@@ -42,6 +42,7 @@ class SignalBandit:
         if period < 1:
             raise ValueError(f"period={period} must be at least 1 step")
         self.period = period
+        self._seeded, self._exploration = seed is not None, exploration
         self._bandit = Exp3(list(self.signals), exploration, seed)
         #: The signal that is followed.
         self.current = self._bandit.draw()
@@ -50,6 +51,15 @@ class SignalBandit:
         self._scales = (_Scale(), _Scale())
         self._before: list[float] = [np.nan, np.nan]
         self._forget()
+
+    def follow_seed(self, seed: int | None) -> None:
+        """
+        :param seed: The model's, when training begins. It counts where no own one was given and nothing was drawn for yet.
+        """
+        if not self._seeded and seed is not None and not self.rewards:
+            self._bandit = Exp3(list(self.signals), self._exploration, seed)
+            self.current = self._bandit.draw()
+        self._seeded = True
 
     @property
     def probabilities(self) -> dict[str, float]:

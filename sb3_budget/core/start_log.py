@@ -49,10 +49,13 @@ class StartLog:
         """An episode begins where the environment does."""
         self._present_own += 1
 
-    def close_update(self, num_timesteps: int) -> None:
+    def close_update(self, num_timesteps: int, least_steps: int = 1) -> None:
         """
         :param num_timesteps: The model's steps so far.
+        :param least_steps: Steps since the latest update without which the present one goes on.
         """
+        if num_timesteps - (self._steps[-1] if self._steps else 0) < least_steps:
+            return
         self._steps.append(num_timesteps)
         self._own.append(self._present_own)
         self._present_own = 0

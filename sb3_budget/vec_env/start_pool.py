@@ -122,7 +122,12 @@ class StartPool:
         :param oldest: The earliest episode of each group that may still finish, shape (n_groups,).
         """
         first = np.asarray(oldest, dtype=np.int64)
-        self._given = {key: entry for key, entry in self._given.items() if key[1] >= first[key[0]]}
+        # Groups of an earlier training with more of them are gone.
+        self._given = {
+            (group, episode): entry
+            for (group, episode), entry in self._given.items()
+            if group < len(first) and episode >= first[group]
+        }
 
     @property
     def rule(self) -> PoolRule:

@@ -9,7 +9,7 @@ import pytest
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_wrapper
 
 from sb3_budget import (
     BudgetAllocatorCallback,
@@ -19,6 +19,7 @@ from sb3_budget import (
     SignalBandit,
 )
 from sb3_budget.callbacks.start_strength import StartStrength
+from sb3_budget.core.anchors import WeightedPriority
 from sb3_budget.core.start_log import load_table
 from tests.callbacks.test_budget_allocator_callback import SMALL, Chain, Starts, chains, parameters
 
@@ -197,7 +198,11 @@ def test_arguments_out_of_range_are_refused(arguments, message):
     [
         (DQN, {"priority": {"td": 1.0, "novelty": 1.0}}, "priority='td' needs an on-policy algorithm, not DQN"),
         (DQN, {"priority": "novelty", "horizon": "adaptive"}, "horizon='adaptive' needs an on-policy algorithm, not DQN"),
-        (DQN, {"priority": "novelty", "min_entropy": 0.1}, "min_entropy needs an on-policy algorithm, not DQN"),
+        (
+            DQN,
+            {"priority": "novelty", "min_entropy": 0.1},
+            "min_entropy needs an algorithm that logs it, such as PPO or A2C, not DQN",
+        ),
         (A2C, {"max_kl": 0.1}, "max_kl needs an algorithm that measures it, such as PPO or TRPO, not A2C"),
         (A2C, {"priority": "critic_spread"}, "'critic_spread' needs several critics: EnsembleActorCriticPolicy"),
     ],
@@ -205,3 +210,98 @@ def test_arguments_out_of_range_are_refused(arguments, message):
 def test_what_the_algorithm_cannot_do_is_refused_before_it_trains(algorithm, arguments, message):
     with pytest.raises(ValueError, match=message):
         algorithm("MlpPolicy", chains(2), device="cpu").learn(64, BudgetAllocatorCallback(**arguments))
+
+
+# ---------------------------------------------------------------------- one training after another
+
+
+def test_a_schedule_of_weights_is_not_asked_beyond_the_end_of_the_training():
+    allocator = BudgetAllocatorCallback({"novelty": lambda remaining: remaining, "uniform": 1.0}, warmup=0)
+    model = PPO("MlpPolicy", chains(), **QUICK)
+    for _ in range(2):
+        # One rollout more than was asked for.
+        model.learn(260, callback=allocator)
+    assert model.num_timesteps > 260
+
+
+def test_what_is_refused_leaves_the_environment_as_it_was():
+    model = A2C("MlpPolicy", chains(), n_steps=16, device="cpu", seed=0)
+    with pytest.raises(ValueError, match="max_kl"):
+        model.learn(64, callback=BudgetAllocatorCallback(max_kl=0.01))
+    assert unwrap_vec_wrapper(model.env, EpisodeControlVecEnv).start_sampler is None
+    model.learn(256, callback=BudgetAllocatorCallback(warmup=16))
+
+
+def test_a_callback_that_joins_a_training_warms_up_from_there():
+    model = train(BudgetAllocatorCallback(warmup=64))
+    late, starts = BudgetAllocatorCallback("novelty", warmup=0.5), Starts()
+    began = model.num_timesteps
+    model.learn(768, callback=[late, starts], reset_num_timesteps=False)
+    assert late._warmup_steps == began + 384
+    assert len(late.archive) > 0
+
+
+def test_starts_of_a_continued_training_are_added_to_the_file(tmp_path):
+    file = tmp_path / "starts.npz"
+    allocator = BudgetAllocatorCallback("novelty", warmup=64, record_starts=file)
+    model = train(allocator, 512)
+    first = load_table(file).steps.tolist()
+    model.learn(512, callback=allocator, reset_num_timesteps=False)
+    assert load_table(file).steps.tolist()[: len(first)] == first
+    assert load_table(file).steps[-1] == model.num_timesteps
+
+
+def test_off_policy_starts_are_not_kept_step_by_step(tmp_path):
+    file = tmp_path / "starts.npz"
+    model = DQN("MlpPolicy", chains(), learning_starts=10, train_freq=1, buffer_size=1000, device="cpu", seed=0)
+    model.learn(1024, callback=BudgetAllocatorCallback("novelty", warmup=64, record_starts=file))
+    assert load_table(file).steps.tolist() == [256, 512, 768, 1024]
+
+
+def test_a_loaded_allocator_keeps_the_rule_of_success_it_was_given(tmp_path):
+    allocator = BudgetAllocatorCallback(warmup=64)
+    train(allocator)
+    allocator.save(tmp_path / "allocator.pkl")
+    rule = lambda info: True  # noqa: E731  # compared by identity
+    other = BudgetAllocatorCallback(success=rule)
+    other.load(tmp_path / "allocator.pkl")
+    assert other._labels.success is rule
+
+
+def test_contrast_cannot_go_on_from_an_allocator_that_predicted_nothing(tmp_path):
+    allocator = BudgetAllocatorCallback("novelty", warmup=64)
+    train(allocator)
+    allocator.save(tmp_path / "allocator.pkl")
+    other = BudgetAllocatorCallback("contrast")
+    other.load(tmp_path / "allocator.pkl")
+    with pytest.raises(ValueError, match="nothing to predict by"):
+        train(other)
+
+
+def test_a_bandit_learns_nothing_while_its_choice_has_no_effect():
+    bandit = SignalBandit(["novelty", "uniform"], period=128, seed=0)
+    train(BudgetAllocatorCallback(bandit, warmup=1.0))
+    assert bandit.rewards == []
+
+
+def test_a_bandit_draws_by_the_models_seed():
+    def followed(seed):
+        bandit = SignalBandit(["novelty", "uniform"], period=128)
+        train(BudgetAllocatorCallback(bandit, warmup=64), seed=seed)
+        return bandit._bandit._rng.bit_generator.state
+
+    assert followed(1) == followed(1) != followed(2)
+
+
+def test_signals_within_signals_are_measured_and_a_bandit_is_none():
+    with pytest.raises(ValueError, match="needs an on-policy algorithm"):
+        nested = SignalBandit([WeightedPriority({"td": 1.0}), "uniform"])
+        DQN("MlpPolicy", chains(), device="cpu").learn(8, callback=BudgetAllocatorCallback(nested))
+    with pytest.raises(ValueError, match="cannot be one of them"):
+        BudgetAllocatorCallback({SignalBandit(["novelty", "uniform"]): 1.0, "novelty": 1.0})
+
+
+def test_an_entropy_that_is_not_logged_guards_nothing():
+    trpo = pytest.importorskip("sb3_contrib").TRPO
+    with pytest.raises(ValueError, match="min_entropy needs an algorithm that logs it, such as PPO or A2C, not TRPO"):
+        trpo("MlpPolicy", chains(), device="cpu").learn(8, callback=BudgetAllocatorCallback(min_entropy=0.1))

@@ -103,3 +103,19 @@ def test_misuse_is_refused(arguments, message):
 def test_inside_another_callback_it_would_not_hear_of_rollouts():
     with pytest.raises(ValueError, match="inside EveryNTimesteps would never hear of rollouts"):
         PPO("MlpPolicy", cart_poles(), **SMALL).learn(64, EveryNTimesteps(10, BudgetCallback(steps=10)))
+
+
+def test_what_is_left_stays_when_training_has_ended():
+    budget = BudgetCallback(seconds=1e3)
+    PPO("MlpPolicy", cart_poles(), **SMALL).learn(128, callback=budget)
+    assert budget.remaining == 1.0 - budget._spent_seconds / 1e3 < 1.0
+
+
+@pytest.mark.parametrize("venv", [lambda: make_vec_env("CartPole-v1", 4, seed=0), lambda: cart_poles(enabled=False)])
+def test_without_a_wrapper_that_counts_several_trainings_share_the_budget(venv):
+    budget, model = BudgetCallback(steps=256), PPO("MlpPolicy", venv(), **SMALL)
+    assert model.learn(10_000, callback=budget).num_timesteps == 256 + 4
+    assert model.learn(10_000, callback=budget).num_timesteps == 4
+    budget = BudgetCallback(steps=512)
+    assert model.learn(64, callback=budget).num_timesteps == 64
+    assert model.learn(10_000, callback=budget, reset_num_timesteps=False).num_timesteps == 512 + 4

@@ -121,6 +121,14 @@ def test_episodes_that_a_reset_broke_off_are_forgotten():
         pool.record([(0, 0, HARD)])
 
 
+def test_a_pool_goes_on_with_fewer_groups():
+    pool = StartPool(8, seed=0)
+    for group in range(3):
+        give(pool, group, 0)
+    pool.forget([0])
+    assert sorted(pool._given) == [(0, 0)]
+
+
 def test_groups_beyond_the_wanted_ones_are_left_out_and_can_come_again():
     pool = StartPool(8, RecycleRule(max_discarded=1.0), oversampling=2.0, seed=0)
     entries = [give(pool, group, 0).id for group in range(4)]
