@@ -144,14 +144,14 @@ class ZeroVarianceBufferMixin:
 
     @property
     def targets(self) -> PooledTargets | None:
-        """Targets of pooled rows, found by a callback. One contradiction drops them."""
-        if self._targets is None or self._targets[0] != self.watch.n_contradicted:
+        """Targets of pooled rows, found by a callback. One contradiction drops them, also of what has left the pool."""
+        if self._targets is None or self._targets[0] != self.detector.n_withdrawn:
             return None
         return self._targets[1]
 
     @targets.setter
     def targets(self, targets: PooledTargets | None) -> None:
-        self._targets = None if targets is None else (self.watch.n_contradicted, targets)
+        self._targets = None if targets is None else (self.detector.n_withdrawn, targets)
 
     # ------------------------------------------------------------------ in
 

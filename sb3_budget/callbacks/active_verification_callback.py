@@ -183,7 +183,7 @@ class ActiveVerificationCallback(BaseCallback):
             if verdict != Verdict.UNKNOWN:
                 break
         if verdict != Verdict.UNKNOWN:
-            watch.file(key, verdict, found.transitions, slot, False, found.step, found.version)
+            watch.file(key, verdict, found.transitions, slot, found.step, found.version)
         self.n_promoted += verdict == Verdict.DETERMINISTIC
         self.n_contradicted += verdict == Verdict.STOCHASTIC
         spent = self.verify_env.ledger.total_steps - before

@@ -34,7 +34,7 @@ N_GRADIENTS = 16
 #: Pairs of state and action that are settled neither way are forgotten beyond so many times the pool's capacity.
 CANDIDATES_PER_ROW = 10
 #: What is saved.
-STATE = ("watch", "_rng", "_version", "_due", "_n_entered_before", "_critic_state", "_policy_state")
+STATE = ("watch", "_n_watched", "_rng", "_version", "_due", "_n_entered_before", "_critic_state", "_policy_state")
 
 
 class CriticRecyclingCallback(BaseCallback):
@@ -120,6 +120,8 @@ class CriticRecyclingCallback(BaseCallback):
                 f"start_after={start_after} and variance_every={variance_every} must not be negative, and with cells "
                 "start_after must be positive"
             )
+        if policy_recycling and cells is not None:
+            raise ValueError("policy_recycling needs exact keys: a cell's log-probability would be of another action or state")
         if eviction not in {kind.value for kind in Eviction}:
             raise ValueError(f"eviction={eviction!r} is none of {[kind.value for kind in Eviction]}")
         if weighting not in ("policy", "uniform"):
@@ -143,6 +145,8 @@ class CriticRecyclingCallback(BaseCallback):
         self._policy: PolicyRecycling | None = None
         self._critic_state: dict[str, Any] | None = None
         self._policy_state: dict[str, Any] | None = None
+        #: Steps so far, of all trainings.
+        self._n_watched = 0
         #: Trainings so far: the version of the policy.
         self._version = 0
         #: Rows that the pool owes.
@@ -174,6 +178,8 @@ class CriticRecyclingCallback(BaseCallback):
             keys = TransitionKeys(self._cells, continuous_actions=isinstance(model.action_space, spaces.Box))
             pool = TransitionPool(self._capacity, fields, self._eviction)
             self.watch = TransitionWatch(type(self).__name__, self._detector, pool, keys, self._whitelist)
+        # Who listened in a training that was broken off does no more.
+        self.watch.listener = None
         if self.watch.pool.fields != fields:
             raise ValueError(
                 f"The pool has the columns {list(self.watch.pool.fields)}, but this {name} has {list(fields)}, or shapes "
@@ -200,8 +206,9 @@ class CriticRecyclingCallback(BaseCallback):
         self._latest.append(columns)
         if self._policy is not None:
             columns = columns | self._policy.columns(self.locals)
-        gather = self.num_timesteps <= self.start_after
-        self._rollout_keys.append(watch.add(columns, cut, self.num_timesteps, self._version, gather))
+        gather = self._n_watched < self.start_after
+        self._n_watched += len(cut)
+        self._rollout_keys.append(watch.add(columns, cut, self._n_watched, self._version, gather))
         return True
 
     @property
@@ -227,6 +234,7 @@ class CriticRecyclingCallback(BaseCallback):
             if self._eviction is Eviction.PRIORITY:
                 pool.set_priorities(pool.keys(rows), errors.abs().numpy(force=True))
         if self._policy is not None and self.n_updates:
+            rate = self.learning_rate or self.model.policy.optimizer.param_groups[0]["lr"]
             self._policy.train(pool, self._version, self.n_updates, batch_size, rate, self._rng)
 
     @property
@@ -240,10 +248,10 @@ class CriticRecyclingCallback(BaseCallback):
             self._policy.note(watch.pool, keys, buffer)
         self._version += 1
         if self.max_age is not None:
-            watch.pool.purge(self.num_timesteps, self.max_age)
+            watch.pool.purge(self._n_watched, self.max_age)
         self._log(watch)
         ratio = min(max(self.mix_ratio(self.model._current_progress_remaining), 0.0), 0.99)
-        if watch.enabled and len(watch.pool) and self.num_timesteps > self.start_after:
+        if watch.enabled and len(watch.pool) and self._n_watched > self.start_after:
             n_online = buffer.buffer_size * buffer.n_envs * getattr(self.model, "n_epochs", 1)
             self._due += n_online * ratio / (1.0 - ratio)
 

@@ -61,7 +61,12 @@ class PolicyRecycling:
         :param buffer: The full rollout.
         """
         for step, of_step in enumerate(keys):
-            columns = {"log_probs": buffer.log_probs[step], "advantages": buffer.advantages[step]}
+            # The action, too: a key knows it only as it was clipped.
+            columns = {
+                "log_probs": buffer.log_probs[step],
+                "advantages": buffer.advantages[step],
+                "policy_actions": buffer.actions[step].reshape(len(of_step), -1),
+            }
             pool.write(of_step, columns)
 
     def train(

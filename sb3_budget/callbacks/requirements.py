@@ -57,6 +57,8 @@ def require_state_access(callback: BaseCallback, name: str, env: EpisodeControlV
     """
     chain = callback.training_env
     control = unwrap_vec_wrapper(chain, EpisodeControlVecEnv)
+    if control is env:
+        raise ValueError(f"{name} is the environment that is trained on: its episodes would be broken off. Make another one")
     if control is None:
         raise ValueError(
             f"{type(callback).__name__} saves states: put EpisodeControlVecEnv around the base VecEnv that is trained on"

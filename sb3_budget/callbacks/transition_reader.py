@@ -99,6 +99,8 @@ class TransitionReader:
         if self._normalize is not None:
             rewards = self._normalize.normalize_reward(rewards)
         actions = self._tensor(columns["policy_actions"])
+        if isinstance(self._model.action_space, spaces.MultiBinary):
+            actions = actions.float()
         return Transitions(
             self.observations(columns, "observations"),
             actions.flatten() if isinstance(self._model.action_space, spaces.Discrete) else actions,

@@ -81,6 +81,12 @@ class ZeroVarianceCallback(BaseCallback):
     def _on_training_start(self) -> None:
         require_top_level(self)
         self._refreshed_at = self.num_timesteps
+        if not self.is_exact:
+            self.buffer.targets = None
+
+    def _on_training_end(self) -> None:
+        # Nothing would renew them in a training without this callback.
+        self.buffer.targets = None
 
     def _on_step(self) -> bool:
         return True

@@ -190,6 +190,8 @@ class ProjectedCells(_ScaledCells):
         self._middle: NDArray[np.float64] = np.zeros(0)
 
     def freeze(self) -> None:
+        if self.frozen:
+            return
         super().freeze()
         size = self._mean.size
         directions = np.random.default_rng(self.seed).normal(size=(size, self.n_dims)) / math.sqrt(size)

@@ -63,6 +63,8 @@ class DeterminismDetector:
         self._candidates: OrderedDict[Hashable, Evidence] = OrderedDict()
         self._promoted: dict[Hashable, Evidence] = {}
         self._stochastic: set[Hashable] = set()
+        #: How often a key that was promoted turned out not to be deterministic.
+        self.n_withdrawn = 0
 
     def observe(self, key: Hashable, outcome: Outcome, trusted: bool = False, is_visit: bool = True) -> Verdict:
         """
@@ -138,7 +140,7 @@ class DeterminismDetector:
                 self._candidates.pop(key, None)
                 self._promoted[key] = known
             return Verdict.DETERMINISTIC
-        self._promoted.pop(key, None)
+        self._withdraw(key)
         self._candidates[key] = known
         if self.max_candidates is not None and len(self._candidates) > self.max_candidates:
             self._candidates.popitem(last=False)
@@ -149,9 +151,12 @@ class DeterminismDetector:
 
     def _condemn(self, key: Hashable) -> Verdict:
         self._candidates.pop(key, None)
-        self._promoted.pop(key, None)
+        self._withdraw(key)
         self._stochastic.add(key)
         return Verdict.STOCHASTIC
+
+    def _withdraw(self, key: Hashable) -> None:
+        self.n_withdrawn += self._promoted.pop(key, None) is not None
 
     def _knows(self, key: Hashable) -> bool:
         return key in self._stochastic or key in self._promoted or key in self._candidates

@@ -70,9 +70,7 @@ class TransitionWatch:
         self.detector, self.pool, self.transition_keys, self.whitelist = detector, pool, transition_keys, whitelist
         #: Whether transitions are still counted and the pool is used.
         self.enabled = True
-        #: Pooled transitions that were contradicted so far.
-        self.n_contradicted = 0
-        self._trusted_any = False
+        self._trusted_any = self._trial_over = False
         #: Is shown all that was watched, right after it was.
         self.listener: Callable[[Watched], None] | None = None
 
@@ -80,7 +78,7 @@ class TransitionWatch:
         self, transitions: Columns, cut: Sequence[bool], step: int, version: int = 0, gather: bool = False
     ) -> list[Hashable]:
         """
-        Count n transitions. What was cut counts, but cannot be pooled: its end is not known.
+        Count n transitions. What was cut does not count: its end is not known, and ``VecNormalize`` clips the state it led to.
 
         :param transitions: Their columns, shapes (n, ...).
         :param cut: Whether each one's episode was cut at it, by a time limit or a stop.
@@ -103,14 +101,16 @@ class TransitionWatch:
                 raise ValueError(f"whitelist must return one mark for each of {len(found)} slots, got {len(trusted)}")
             self._trusted_any |= any(trusted)
         for row, key in enumerate(keys):
+            if cut[row]:
+                continue
             verdict = self.detector.observe(key, found[row], trusted[row])
             if verdict is Verdict.DETERMINISTIC and key in self.pool:
                 self.pool.renew(key, step, version)
             else:
-                self.file(key, verdict, transitions, row, bool(cut[row]), step, version)
+                self.file(key, verdict, transitions, row, step, version)
         if self.listener is not None:
             self.listener(Watched(transitions, keys, cut, step, version))
-        if self.detector.n_observed >= TRIAL > self.detector.n_observed - len(keys):
+        if self.detector.n_observed >= TRIAL and not self._trial_over:
             self._end_trial()
         return keys
 
@@ -118,16 +118,21 @@ class TransitionWatch:
         """
         :param transitions: Columns of n transitions.
         :param cut: Whether each one's episode was cut at it.
-        :return: What followed, one by one.
+        :return: What followed, one by one. Of an episode that terminated only that and the reward: nobody goes on from the
+            state it led to, which Stable-Baselines3 tells only as far as ``VecNormalize`` has not clipped it.
         """
         ends = transitions["dones"].tolist()
         terminated = [None if was_cut else done > 0 for was_cut, done in zip(cut, ends, strict=True)]
         followed = entries(part_of(transitions, "next_observations"))
+        if any(terminated):
+            goes_on = np.array([end is not True for end in terminated])
+            followed = {
+                name: np.where(goes_on.reshape(-1, *[1] * (part.ndim - 1)), part, np.zeros((), part.dtype))
+                for name, part in followed.items()
+            }
         return outcomes(followed, transitions["rewards"], terminated, self.transition_keys.digests)
 
-    def file(
-        self, key: Hashable, verdict: Verdict, transitions: Columns, row: int, cut: bool, step: int, version: int = 0
-    ) -> None:
+    def file(self, key: Hashable, verdict: Verdict, transitions: Columns, row: int, step: int, version: int = 0) -> None:
         """
         Put a transition into the pool, or take it out, as the verdict on its key says.
 
@@ -135,15 +140,13 @@ class TransitionWatch:
         :param verdict: What is known of the key.
         :param transitions: Columns that it is a row of.
         :param row: Which one.
-        :param cut: Whether its episode was cut at it. It is then not put in.
         :param step: The present, for its age.
         :param version: Version of the policy that acted.
         """
         if verdict is not Verdict.DETERMINISTIC:
             if key in self.pool:
                 self.pool.discard(key)
-                self.n_contradicted += 1
-        elif not cut and key not in self.pool:
+        elif key not in self.pool:
             self.pool.put(key, {name: transitions[name][row] for name in self.pool.fields}, step, version)
 
     def merge(self, other: TransitionWatch) -> None:
@@ -161,8 +164,10 @@ class TransitionWatch:
         known, kept = self.detector, self.pool
         self.detector = DeterminismDetector(known.min_count, known.epsilon, known.tolerance, known.max_candidates)
         self.pool = TransitionPool(kept.capacity if self.enabled else 1, kept.fields, kept.eviction)
+        self._trial_over = False
 
     def _end_trial(self) -> None:
+        self._trial_over = True
         if self.detector.hit_rate < LEAST_HIT_RATE and not self._trusted_any:
             warnings.warn(
                 f"{self.owner} switched itself off: of {self.detector.n_observed} transitions, "

@@ -59,9 +59,9 @@ def test_arms_differ_in_their_buffer_and_its_targets_only():
     assert kinds.pop("dqn") not in (ZeroVarianceReplayBuffer, DistinctReplayBuffer)
     assert kinds.pop("dqn+uniform-pool") is DistinctReplayBuffer
     assert set(kinds.values()) == {ZeroVarianceReplayBuffer}
-    targets = {name: getattr(model.replay_buffer, "targets", None) for name, model in models.items()}
-    assert [name for name, found in targets.items() if found is not None] == ["dqn+graph", "dqn+explore"]
-    assert targets["dqn+graph"].n_untried == 0 < targets["dqn+explore"].n_untried
+    untried = {name: model.logger.name_to_value.get("budget/replay_untried") for name, model in models.items()}
+    assert [name for name, found in untried.items() if found is not None] == ["dqn+graph", "dqn+explore"]
+    assert untried["dqn+graph"] == 0 < untried["dqn+explore"]
     assert not same(models["dqn"], models["dqn+pool"]) and not same(models["dqn+graph"], models["dqn+explore"])
 
 

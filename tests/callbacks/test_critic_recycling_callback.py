@@ -464,3 +464,65 @@ def test_it_recycles_on_a_gpu():
     recycling = CriticRecyclingCallback(policy_recycling=True, variance_every=1, tau=0.5)
     model = learn(make(device="cuda"), recycling)
     assert recycling.n_updates > 0 and model.logger.name_to_value["budget/recycle_grad_var_mixed"] > 0.0
+
+
+# ---------------------------------------------------------------------- what shows only in some trainings
+
+
+class OneHot(gym.Env):
+    """A way of which each place is a direction of its own, so that the end is rare and VecNormalize clips it."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(0.0, 1.0, (6,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return np.eye(6, dtype=np.float32)[0], {}
+
+    def step(self, action):
+        self.place = max(0, self.place + (1 if action else -1))
+        return np.eye(6, dtype=np.float32)[self.place], float(self.place == 5), self.place == 5, False, {}
+
+
+def test_ends_that_vec_normalize_clips_contradict_nothing():
+    env = DummyVecEnv([lambda: TimeLimit(OneHot(), 15)] * 4)
+    recycling = CriticRecyclingCallback()
+    learn(make(VecNormalize(env, clip_obs=2.0)), recycling, 4096)
+    assert recycling.watch.detector.n_stochastic == 0
+    assert recycling.watch.pool.take(np.arange(len(recycling.watch.pool)))["dones"].sum() == 1
+
+
+def test_actions_of_several_switches():
+    class Switches(Corridor):
+        def __init__(self):
+            super().__init__()
+            self.action_space = spaces.MultiBinary(2)
+
+        def step(self, action):
+            return super().step(action[0])
+
+    recycling = CriticRecyclingCallback(min_count=2, policy_recycling=True)
+    learn(make(DummyVecEnv([lambda: TimeLimit(Switches(), 20)] * 4)), recycling)
+    assert recycling.n_updates > 0
+
+
+def test_the_ratio_of_a_clipped_action_is_that_of_the_action_itself():
+    recycling = CriticRecyclingCallback(min_count=2, policy_recycling=True, max_policy_age=100, learning_rate=1e-12)
+    model = make(corridor("continuous"), learning_rate=0.0, policy_kwargs={"net_arch": [8], "log_std_init": 1.0})
+    learn(model, recycling, 1024)
+    assert (np.abs(recycling.watch.pool.take(np.arange(len(recycling.watch.pool)))["actions"]) == 1.0).any()
+    np.testing.assert_allclose(recycling._policy.ratios, 1.0, atol=1e-4)
+    with pytest.raises(ValueError, match="policy_recycling needs exact keys"):
+        CriticRecyclingCallback(policy_recycling=True, cells=QuantisedCells(), start_after=10)
+
+
+def test_ages_and_statistics_go_on_when_the_count_of_steps_begins_again():
+    recycling = CriticRecyclingCallback(cells=QuantisedCells(), start_after=2, max_age=256)
+    model = make(corridor("box"))
+    learn(model, recycling)
+    before = recycling.watch.detector.n_observed
+    assert before > 0
+    learn(model, recycling)
+    assert recycling.watch.detector.n_observed > 1.9 * before
+    assert recycling.watch.pool.ages(recycling._n_watched).max() <= 256 + 128

@@ -7,13 +7,32 @@ import numpy as np
 import pytest
 import torch as th
 from stable_baselines3 import DQN, PPO, SAC
-from stable_baselines3.common.callbacks import EveryNTimesteps
+from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceReplayBuffer
 from sb3_budget.callbacks.graph_targets import graph_targets
 from sb3_budget.callbacks.zero_variance_callback import ZeroVarianceCallback, dqn_td_errors
+
+
+class Targets(BaseCallback):
+    """The targets that were there at the last step."""
+
+    def _on_step(self):
+        self.found = self.model.replay_buffer.targets
+        return True
+
+
+class Interrupt(BaseCallback):
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def _on_step(self):
+        if self.num_timesteps >= self.step:
+            raise KeyboardInterrupt
+        return True
 
 
 def make(algorithm=DQN, slippery=False, buffer=None, **kwargs):
@@ -206,13 +225,26 @@ def test_a_new_transition_has_a_target_of_one_step_and_one_contradiction_drops_a
 @pytest.mark.parametrize("optimism", [None, 1.0])
 def test_dqn_trains_on_targets_and_on_none_of_them_in_a_slippery_lake(optimism):
     model = make(buffer={"mix_ratio": 0.5})
-    model.learn(600, callback=ZeroVarianceCallback("graph", refresh_every=100, optimism=optimism))
-    assert model.replay_buffer.targets is not None
+    during = Targets()
+    model.learn(600, callback=[ZeroVarianceCallback("graph", refresh_every=100, optimism=optimism), during])
+    assert during.found is not None
+    # Nothing would renew them after that.
+    assert model.replay_buffer.targets is None
     kwargs = {"slippery": True, "buffer": {"min_count": 20}}
     ours = make(**kwargs).learn(600, callback=ZeroVarianceCallback("graph", refresh_every=100, optimism=optimism))
     stock = make(slippery=True, replay_buffer_class=None).learn(600)
     pairs = zip(ours.policy.parameters(), stock.policy.parameters(), strict=True)
     assert all(th.equal(one, other) for one, other in pairs)
+
+
+def test_targets_of_an_earlier_training_are_not_trained_on():
+    model, during = make(buffer={"mix_ratio": 0.5}), Targets()
+    graph = ZeroVarianceCallback("graph", refresh_every=100)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(600, callback=[graph, Interrupt(500)])
+    assert model.replay_buffer.targets is not None
+    model.learn(100, callback=[ZeroVarianceCallback(), during])
+    assert during.found is None
 
 
 # ---------------------------------------------------------------------- refusals

@@ -48,7 +48,7 @@ def test_rows_of_one_step_share_their_evidence_and_one_contradiction_is_for_ever
     watch.add(columns(1, 1, 2), [False] * 3, step=3)
     assert pooled(watch) == [1.0]
     watch.add(columns(1, 2, rewards=[5, 2]), [False] * 2, step=5)
-    assert pooled(watch) == [2.0] and watch.n_contradicted == 1
+    assert pooled(watch) == [2.0] and watch.detector.n_withdrawn == 1
     watch.add(columns(1, 1, 1), [False] * 3, step=8)
     assert pooled(watch) == [2.0]
 
@@ -69,7 +69,7 @@ def test_who_listens_is_shown_what_was_watched_and_is_not_pickled():
     assert found.transitions["observations"].ravel().tolist() == [1.0, 2.0]
     assert watch.detector.verdict(keys[0]) == Verdict.UNKNOWN
     again = pickle.loads(pickle.dumps(watch))
-    assert again.listener is None and again.detector.n_observed == 2
+    assert again.listener is None and again.detector.n_observed == 1
 
 
 def test_cells_gather_before_they_count():
@@ -91,3 +91,33 @@ def test_where_nothing_repeats_it_ends_unless_something_is_known_without(monkeyp
         with pytest.warns(UserWarning, match="Test switched itself off: of 50 transitions, 0 repeated"):
             watch.add(columns(48, 49), [False] * 2, step=25)
     assert watch.enabled == trusts and (len(watch.pool) > 0) == trusts
+
+
+def test_of_what_has_left_the_pool_a_contradiction_is_heard_too():
+    watch = make()
+    for _ in range(2):
+        watch.add(columns(1), [False], step=0)
+    watch.pool.discard(next(iter(watch.pool.keys())))
+    assert len(watch.pool) == 0 == watch.detector.n_withdrawn
+    watch.add(columns(1, rewards=[5]), [False], step=1)
+    assert watch.detector.n_withdrawn == 1
+
+
+def test_where_an_episode_terminated_the_state_it_led_to_is_no_outcome():
+    watch = make()
+    for place in (2.0, 3.0):
+        found = columns(1)
+        found["dones"][:], found["next_observations"][:] = 1.0, place
+        watch.add(found, [False], step=0)
+    assert pooled(watch) == [1.0]
+
+
+def test_a_trial_is_held_also_if_what_another_watch_knows_jumps_over_its_end(monkeypatch):
+    monkeypatch.setattr(transition_watch, "TRIAL", 10)
+    watches = make(), make()
+    for number, watch in enumerate(watches):
+        for step in range(8):
+            watch.add(columns(100 * number + step), [False], step)
+    watches[0].merge(watches[1])
+    with pytest.warns(UserWarning, match="switched itself off"):
+        watches[0].add(columns(50), [False], step=9)
