@@ -17,6 +17,7 @@ class Curves(NamedTuple):
     :param cpu_seconds: processor seconds of training there (n_seeds, n_points)
     :param returns: mean evaluated returns there (n_seeds, n_points)
     :param finals: last evaluated mean returns (n_seeds,)
+    :param own_points: steps, seconds, processor seconds and returns of each seed as they were measured, each (4, n)
     """
 
     seeds: list[int]
@@ -25,6 +26,7 @@ class Curves(NamedTuple):
     cpu_seconds: np.ndarray
     returns: np.ndarray
     finals: np.ndarray
+    own_points: list[np.ndarray]
 
 
 def align(results: list[dict[str, Any]]) -> Curves:
@@ -47,6 +49,7 @@ def align(results: list[dict[str, Any]]) -> Curves:
         cpu_seconds=interpolated(2),
         returns=interpolated(3),
         finals=np.array([table[3, -1] for table in tables]),
+        own_points=[table[:4] for table in tables],
     )
 
 

@@ -103,7 +103,8 @@ def areas(curves: Curves, budget: float) -> np.ndarray:
 def _reach(curves: Curves, level: float, levels: np.ndarray | None) -> dict[str, Any]:
     """Steps and seconds to a return: of the interquartile mean curve, and of every seed; ``None`` where never."""
     middle = statistics.iqm(curves.returns)
-    each = np.array([statistics.first_reach(curves.steps, returns, level) for returns in curves.returns])
+    # Of a seed as it was measured: between the steps of others a peak is cut off.
+    each = np.array([statistics.first_reach(points[0], points[3], level) for points in curves.own_points])
     low, high = statistics.reach_interval(curves.steps, curves.returns, level if levels is None else levels)
     return {
         "steps": _finite(statistics.first_reach(curves.steps, middle, level)),
@@ -115,9 +116,9 @@ def _reach(curves: Curves, level: float, levels: np.ndarray | None) -> dict[str,
         "seeds": {
             str(seed): {
                 "steps": _finite(steps),
-                "seconds": _finite(statistics.first_reach(seconds, returns, level)),
+                "seconds": _finite(statistics.first_reach(points[1], points[3], level)),
             }
-            for seed, steps, returns, seconds in zip(curves.seeds, each, curves.returns, curves.seconds, strict=True)
+            for seed, steps, points in zip(curves.seeds, each, curves.own_points, strict=True)
         },
     }
 

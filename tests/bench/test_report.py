@@ -55,6 +55,15 @@ def test_results_say_when_an_arm_reaches_stock(tmp_path):
     assert results["settings"]["command"] == "sb3-budget bench"
 
 
+def test_a_seed_reaches_a_return_at_its_own_evaluations(tmp_path):
+    early, late = result("full", 0, [0, 30, 0]), result("full", 1, [0, 30, 0])
+    late["points"] = [[point[0] + 10, *point[1:]] for point in late["points"]]
+    save(tmp_path, early, late)
+    report.write_report(tmp_path, "the command", {"": 30.0})
+    seeds = json.loads((tmp_path / "results.json").read_text())["arms"]["full"]["target"]["seeds"]
+    assert [seeds[seed]["steps"] for seed in ("0", "1")] == [early["points"][1][0], late["points"][1][0]]
+
+
 def test_report_shows_every_arm_with_what_it_is(tmp_path):
     save(tmp_path, result("stock", 0, [0, 5, 10]), result("full", 0, [0, 20, 40]), result("full", 1, [0, 20, 40]))
     text = report.write_report(tmp_path, "the command", {"CartPole-v1": 30.0})
