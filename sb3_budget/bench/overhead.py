@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from sb3_budget.algorithms.grpo import GRPO
 from sb3_budget.bench.allocator_cost import describe_allocator, measure_allocator
 from sb3_budget.bench.envs import make_envs
-from sb3_budget.bench.pairs import compare
+from sb3_budget.bench.pairs import compare, describe_pair
 from sb3_budget.bench.settings import MASSIVE
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveRolloutBuffer
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
@@ -78,9 +78,7 @@ def describe(measured: dict[str, Any]) -> str:
         "grpo_iteration": "one rollout and update, GRPO against PPO",
     }
     lines = [f"{measured['env']}, {measured['n_envs']} slots: milliseconds without, with, ratio"]
-    for key, label in labels.items():
-        pair = measured[key]
-        lines.append(f"{label:45}{1e3 * pair['off']:9.3f}{1e3 * pair['on']:9.3f}{pair['ratio']:8.3f}")
+    lines += [describe_pair(label, measured[key]) for key, label in labels.items()]
     return "\n".join([*lines, "", describe_allocator(measured["allocator"])])
 
 

@@ -24,3 +24,12 @@ def compare(off: Callable[[], float], on: Callable[[], float], repetitions: int)
             pairs[i, column] = timed()
     middle = np.median(pairs, axis=0)
     return {"off": float(middle[0]), "on": float(middle[1]), "ratio": float(np.median(pairs[:, 1] / pairs[:, 0]))}
+
+
+def describe_pair(label: str, pair: dict[str, float]) -> str:
+    """
+    :param label: what was measured
+    :param pair: what :func:`compare` returned
+    :return: a line of a table: milliseconds without, with, and the ratio
+    """
+    return f"{label:45}{1e3 * pair['off']:9.3f}{1e3 * pair['on']:9.3f}{pair['ratio']:8.3f}"

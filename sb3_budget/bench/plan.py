@@ -97,11 +97,11 @@ def check_env(env_id: str) -> None:
 def _check_actions(env_id: str, names: list[str]) -> None:
     if off_policy := [name for name in names if _is_dqn(name)]:
         venv = make_envs(env_id, 1)
+        venv.close()
         if not isinstance(venv.action_space, spaces.Discrete):
             raise ValueError(
                 f"the arm {off_policy[0]} trains DQN, which needs discrete actions: {env_id} has {venv.action_space}"
             )
-        venv.close()
 
 
 def _is_dqn(name: str) -> bool:

@@ -15,7 +15,6 @@ from sb3_budget.bench.settings import Settings, algorithm_arguments
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceReplayBuffer
 from sb3_budget.callbacks.zero_variance_callback import ZeroVarianceCallback
 from sb3_budget.core.evidence import digest
-from sb3_budget.core.transition_fields import columns_of
 
 
 class DistinctReplayBuffer(ZeroVarianceReplayBuffer):
@@ -39,9 +38,7 @@ class DistinctReplayBuffer(ZeroVarianceReplayBuffer):
         row = self.pos
         ReplayBuffer.add(self, obs, next_obs, action, reward, done, infos)
         self.n_added += self.n_envs
-        columns = {"actions": self.actions, "rewards": self.rewards, "dones": self.dones}
-        for part in ("observations", "next_observations"):
-            columns |= columns_of(part, getattr(self, part))
+        columns = self._columns()
         for slot, info in enumerate(infos):
             transition = {name: column[row, slot] for name, column in columns.items()}
             # What was cut is left out, as from the pool that this is a control of.

@@ -16,7 +16,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from sb3_budget.bench.envs import make_envs
-from sb3_budget.bench.pairs import compare
+from sb3_budget.bench.pairs import compare, describe_pair
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceReplayBuffer
 
 #: As DQN is used mostly.
@@ -71,8 +71,7 @@ def describe_replay(measured: dict[str, Any]) -> str:
     """
     lines = ["replay buffers, one step: milliseconds with stock, with a pool, ratio"]
     for part, label in (("buffer", "add, and a share of sample"), ("dqn", "training of DQN")):
-        for name, pair in measured[part].items():
-            lines.append(f"{label + ', ' + name:45}{1e3 * pair['off']:9.3f}{1e3 * pair['on']:9.3f}{pair['ratio']:8.3f}")
+        lines += [describe_pair(f"{label}, {name}", pair) for name, pair in measured[part].items()]
     return "\n".join(lines)
 
 

@@ -70,7 +70,7 @@ class PooledTargets:
             found = pool.rows([self._untried.keys[place] for place in chosen.tolist()])
             is_here = found >= 0
             here = np.flatnonzero(replaced)[is_here]
-            replaced = np.isin(np.arange(n), here)
+            replaced[replaced] = is_here
             rows[here], values[here] = found[is_here], self._untried.value
             actions = self._untried.actions[chosen[is_here]]
         values[~replaced] = [self._values.get(key, np.nan) for key in pool.keys(rows[~replaced])]

@@ -13,7 +13,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnvWrapper
 
-from sb3_budget.core.transition_fields import columns_of, part_of
+from sb3_budget.core.transition_fields import columns_of, field, part_of
 from sb3_budget.core.transition_pool import Fields
 from sb3_budget.policies.critic_regression import Transitions
 from sb3_budget.vec_env.observations import write_observation
@@ -41,22 +41,8 @@ class TransitionReader:
                 )
             layer = layer.venv
         self._last: Any = None
-
-    @property
-    def fields(self) -> Fields:
-        """Columns of what :meth:`read` returns."""
-        space, actions = self._model.observation_space, self._model.action_space
-        parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-        width = spaces.flatdim(actions) if isinstance(actions, spaces.Box) else int(np.prod(actions.shape or (1,)))
-        kind = np.float32 if isinstance(actions, spaces.Box) else np.int64
-        columns: dict[str, Any] = {name: ((width,), kind) for name in ("actions", "policy_actions")}
-        columns |= {"rewards": ((), np.float32), "dones": ((), np.float32)}
-        observations = {entry: (part.shape or (), part.dtype) for entry, part in parts.items()}
-        return columns | {
-            (f"{name}.{entry}" if entry else name): shape
-            for name in ("observations", "next_observations")
-            for entry, shape in observations.items()
-        }
+        #: Columns of what :meth:`read` returns.
+        self.fields = _fields(model.observation_space, model.action_space)
 
     def start(self) -> None:
         """To be called before the first step of a training."""
@@ -123,6 +109,18 @@ class TransitionReader:
 
     def _tensor(self, array: NDArray[Any]) -> th.Tensor:
         return th.as_tensor(array, device=self._model.device)
+
+
+def _fields(space: spaces.Space, actions: spaces.Space) -> Fields:
+    parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
+    width = spaces.flatdim(actions) if isinstance(actions, spaces.Box) else int(np.prod(actions.shape or (1,)))
+    kind = np.float32 if isinstance(actions, spaces.Box) else np.int64
+    columns: dict[str, Any] = {name: ((width,), kind) for name in ("actions", "policy_actions")}
+    columns |= {"rewards": ((), np.float32), "dones": ((), np.float32)}
+    observations = {entry: (part.shape or (), part.dtype) for entry, part in parts.items()}
+    return columns | {
+        field(name, entry): shape for name in ("observations", "next_observations") for entry, shape in observations.items()
+    }
 
 
 def _was_cut(info: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs
 
 from sb3_budget.policies.critic_learning_rate import split_parameters
+from sb3_budget.policies.own_optimizer import OwnOptimizer
 from sb3_budget.policies.target_critic import TargetCritic
 
 
@@ -65,10 +66,9 @@ class CriticRegression:
             raise ValueError(f"{type(policy).__name__} has no parameters that belong to the critic alone")
         if hasattr(policy, "lstm_actor"):
             raise ValueError(f"Values of {type(policy).__name__} depend on hidden states, which single transitions lack")
-        self._policy, self.gamma, self.by_policy, self.max_grad_norm = policy, gamma, by_policy, max_grad_norm
+        self._policy, self.gamma, self.by_policy = policy, gamma, by_policy
         self._target = None if tau == 1.0 else TargetCritic(policy, tau)
-        make_optimizer: Any = policy.optimizer_class
-        self._optimizer = make_optimizer(self._parameters, **{"lr": 0.0, **policy.optimizer_kwargs})
+        self._optimizer = OwnOptimizer(policy, self._parameters, max_grad_norm)
 
     def errors(self, batch: Transitions) -> th.Tensor:
         """
@@ -97,17 +97,8 @@ class CriticRegression:
         :param learning_rate: Learning rate.
         :return: Target less value of each row before the step, shape (n,).
         """
-        self._optimizer.param_groups[0]["lr"] = learning_rate
-        self._optimizer.zero_grad()
         loss, errors = self._loss(batch)
-        gradients = th.autograd.grad(loss, self._parameters)
-        # Not backward(): it would leave gradients on layers that the actor shares.
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
-        if self.max_grad_norm is not None:
-            th.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        self._optimizer.step(loss, learning_rate)
         if self._target is not None:
             self._target.update()
         return errors

@@ -10,6 +10,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import PyTorchObs
 
 from sb3_budget.policies.critic_learning_rate import split_parameters
+from sb3_budget.policies.own_optimizer import OwnOptimizer
 
 
 class PolicyRegression:
@@ -24,10 +25,8 @@ class PolicyRegression:
     """
 
     def __init__(self, policy: ActorCriticPolicy, clip_range: float, max_grad_norm: float | None = None):
-        self._policy, self.clip_range, self.max_grad_norm = policy, clip_range, max_grad_norm
-        self._parameters, _ = split_parameters(policy)
-        make_optimizer: Any = policy.optimizer_class
-        self._optimizer = make_optimizer(self._parameters, **{"lr": 0.0, **policy.optimizer_kwargs})
+        self._policy, self.clip_range = policy, clip_range
+        self._optimizer = OwnOptimizer(policy, split_parameters(policy)[0], max_grad_norm)
 
     def step(
         self,
@@ -54,14 +53,7 @@ class PolicyRegression:
         scaled = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         clipped = th.clamp(ratios, 1.0 - self.clip_range, 1.0 + self.clip_range)
         loss = -th.min(scaled * ratios, scaled * clipped).mean()
-        self._optimizer.param_groups[0]["lr"] = learning_rate
-        gradients = th.autograd.grad(loss, self._parameters, allow_unused=True)
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
-        if self.max_grad_norm is not None:
-            th.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        self._optimizer.step(loss, learning_rate, allow_unused=True)
         return ratios.detach()
 
     def state_dict(self) -> dict[str, Any]:
