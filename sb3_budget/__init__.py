@@ -42,6 +42,7 @@ from sb3_budget.core.gates import (
     ValueGate,
 )
 from sb3_budget.core.group_gates import GroupQuantileGate
+from sb3_budget.core.region_roi import RegionRoi
 from sb3_budget.core.rido import AdaptiveHorizons
 from sb3_budget.core.scores import RolloutView
 from sb3_budget.core.signal_bandit import SignalBandit
@@ -116,6 +117,7 @@ __all__ = [
     "RandomGate",
     "RatioGate",
     "RecycleRule",
+    "RegionRoi",
     "RewardGate",
     "RolloutLengthCallback",
     "RolloutView",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,30 +147,19 @@ def _ratio(value: float | None, of: float | None) -> str:
 
 
 def _target_seed_table(every: dict[str, Any]) -> str:
-    seeds = _seeds(every)
-    rows = [
-        (
-            name,
-            *(
-                _number(arm["target"]["seeds"][str(seed)]["steps"], "never") if str(seed) in arm["seeds"] else ""
-                for seed in seeds
-            ),
-        )
-        for name, arm in every.items()
-    ]
-    return _table(("steps of seed", *map(str, seeds)), rows)
-
-
-def _seeds(every: dict[str, Any]) -> list[int]:
-    return sorted({int(seed) for arm in every.values() for seed in arm["seeds"]})
+    """Steps of each seed to the return that was asked for."""
+    return _by_seed("steps of seed", every, lambda arm, seed: _number(arm["target"]["seeds"][seed]["steps"], "never"))
 
 
 def _seed_table(every: dict[str, Any]) -> str:
-    seeds = _seeds(every)
-    rows = [
-        (name, *(_number(arm["seeds"].get(str(seed), {}).get("final"), "") for seed in seeds)) for name, arm in every.items()
-    ]
-    return _table(("final of seed", *map(str, seeds)), rows)
+    """Final return of each seed."""
+    return _by_seed("final of seed", every, lambda arm, seed: _number(arm["seeds"][seed].get("final"), ""))
+
+
+def _by_seed(title: str, every: dict[str, Any], cell: Callable[[dict[str, Any], str], str]) -> str:
+    seeds = sorted({seed for arm in every.values() for seed in arm["seeds"]}, key=int)
+    rows = [(name, *(cell(arm, seed) if seed in arm["seeds"] else "" for seed in seeds)) for name, arm in every.items()]
+    return _table((title, *seeds), rows)
 
 
 def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceBufferMixin
 from sb3_budget.callbacks.critic_recycling_callback import CriticRecyclingCallback
+from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_bare, require_state_access, require_top_level
 from sb3_budget.core.determinism import Verdict
 from sb3_budget.core.evidence import Outcome
@@ -132,7 +133,7 @@ class ActiveVerificationCallback(BaseCallback):
         for slot, state in self._held.items():
             if self._is_candidate(found, slot):
                 self._verify(found, slot, state)
-        self._credit += self.verify_share(self.model._current_progress_remaining) * len(found.keys)
+        self._credit += self.verify_share(progress_remaining(self.model)) * len(found.keys)
         self._held = self._hold()
 
     def _is_candidate(self, found: Watched, slot: int) -> bool:

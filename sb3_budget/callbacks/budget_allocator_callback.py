@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
 from sb3_budget.callbacks.density_hint import DensityHint
 from sb3_budget.callbacks.outcome_labels import OutcomeLabels, SuccessRule, features
+from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_steps_or_fraction, require_top_level
 from sb3_budget.callbacks.rollout_notes import CELL, Measured, RolloutNotes
 from sb3_budget.callbacks.start_plan import StartPlan
@@ -26,6 +27,7 @@ from sb3_budget.core.anchor_horizons import AnchorHorizon
 from sb3_budget.core.anchor_record import AnchorRecord
 from sb3_budget.core.anchors import Anchors, Priority, Weight, contrast_priority
 from sb3_budget.core.cells import Cells, FunctionCells, default_cells
+from sb3_budget.core.region_roi import RegionRoi
 from sb3_budget.core.start_log import StartLog, save_table
 from sb3_budget.policies.success_predictor import SuccessPredictor
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
@@ -94,6 +96,8 @@ class BudgetAllocatorCallback(BaseCallback):
         actions that are still tried. ``None`` (default) for no guard.
     :param record_starts: File (``.npz``) for the starts of each update, written when training ends: ``sb3-budget plot`` draws
         it.
+    :param roi: A :class:`~sb3_budget.RegionRoi`, to begin more episodes in the regions where steps have brought more. ``None``
+        (default) for priorities alone.
     :param success: ``(info) -> bool`` at the end of an episode, for ``"contrast"``. By default ``info["is_success"]`` where
         there is one, and otherwise whether the return is above the median of the last 200 episodes, or their best.
     :param seed: Seed of the draws. The model's seed by default.
@@ -117,11 +121,12 @@ class BudgetAllocatorCallback(BaseCallback):
         max_kl: float | None = None,
         min_entropy: float | None = None,
         record_starts: str | Path | None = None,
+        roi: RegionRoi | None = None,
         seed: int | None = None,
         verbose: int = 0,
     ):
         super().__init__(verbose)
-        self._plan = StartPlan(priority, horizon, temperature)
+        self._plan = StartPlan(priority, horizon, temperature, roi)
         self._strength = StartStrength(floor, ramp, max_kl, min_entropy)
         require_steps_or_fraction("warmup", warmup)
         self.warmup = warmup
@@ -208,11 +213,6 @@ class BudgetAllocatorCallback(BaseCallback):
             self._venv.set_start_sampler(self._draw, owner=type(self).__name__)
 
     @property
-    def _progress_remaining(self) -> float:
-        """Stable-Baselines3's goes below 0 in the last rollout, and keeps that until the next training's first one ends."""
-        return min(1.0, max(0.0, self.model._current_progress_remaining))
-
-    @property
     def active(self) -> bool:
         """Whether episodes begin in archived states: the warm-up is over, and there are some."""
         return self.num_timesteps >= self._warmup_steps and len(self.archive) > 0
@@ -227,7 +227,9 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _draw(self, slot: int) -> Start | None:
         """The start sampler."""
-        if not self.active or self._rng.random() < self._strength.own_share(self.num_timesteps, self._progress_remaining):
+        if not self.active or self._rng.random() < self._strength.own_share(
+            self.num_timesteps, progress_remaining(self.model)
+        ):
             self._n_own += 1
             if self._starts is not None:
                 self._starts.add_own()
@@ -264,7 +266,7 @@ class BudgetAllocatorCallback(BaseCallback):
             spread=self._record.spread.values[:n].copy(),
             cuts=self._record.cuts[:n].copy(),
             observations=[state.observation for state in self.archive.states],
-            progress_remaining=self._progress_remaining,
+            progress_remaining=progress_remaining(self.model),
         )
 
     # ------------------------------------------------------------------ steps
@@ -338,11 +340,9 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         buffer = getattr(self.model, "rollout_buffer", None)
-        if self._plan.bandit is not None and self.active:
-            error = None if buffer is None else float(np.mean((buffer.returns - buffer.values) ** 2))
-            self._plan.bandit.record(self._notes.n_rows * self._venv.num_envs, self._notes.own_returns, error)
-            self._plan.outdate()
         self._record.follow(self.archive.versions)
+        if self._plan.learns and self.active:
+            self._plan.learn(self._notes.brought(buffer, self._venv.num_envs))
         self._notes.close(buffer)
         if self._starts is not None:
             # An off-policy rollout may be a single step.
@@ -358,7 +358,7 @@ class BudgetAllocatorCallback(BaseCallback):
             self.logger.record("budget/success_rate", float(np.mean(self._recent)))
         if self._predictor is not None and not np.isnan(self._predictor.brier_score):
             self.logger.record("budget/success_brier", self._predictor.brier_score)
-        for key, value in self._plan.log_values(self._progress_remaining).items():
+        for key, value in self._plan.log_values(progress_remaining(self.model)).items():
             self.logger.record(key, value)
 
     def _on_training_end(self) -> None:
@@ -376,12 +376,12 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def save(self, path: str | Path) -> None:
         """
-        Save what has been learnt: archive, cells, predictor, averages, bandit, counters and generator.
+        Save what has been learnt: archive, cells, predictor, averages, bandit, regions, counters and generator.
 
         :param path: File to write.
         """
         Path(path).write_bytes(
-            cloudpickle.dumps({"bandit": self._plan.bandit, **{name: self.__dict__[name] for name in STATE}})
+            cloudpickle.dumps({"plan": self._plan.state(), **{name: self.__dict__[name] for name in STATE}})
         )
 
     def load(self, path: str | Path) -> None:
@@ -391,9 +391,7 @@ class BudgetAllocatorCallback(BaseCallback):
         :param path: File to read.
         """
         saved = cloudpickle.loads(Path(path).read_bytes())
-        bandit = saved.pop("bandit")
-        if bandit is not None and self._plan.bandit is not None:
-            self._plan.priority = bandit
+        self._plan.load_state(saved.pop("plan"))
         own_rule = self._labels.success
         self.__dict__.update(saved)
         self._labels.success = own_rule or self._labels.success

@@ -18,6 +18,7 @@ from stable_baselines3.common.utils import FloatSchedule
 
 from sb3_budget.buffers.finished_group_buffer import FinishedGroupBufferMixin
 from sb3_budget.callbacks.policy_recycling import PolicyRecycling
+from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
 from sb3_budget.callbacks.transition_reader import TransitionReader
 from sb3_budget.core.cells import Cells
@@ -31,6 +32,8 @@ from sb3_budget.policies.critic_regression import CriticRegression
 MOST_MEASURED = 1_024
 #: Minibatches that a variance of gradients is estimated from.
 N_GRADIENTS = 16
+#: Largest share of pooled rows.
+MOST_MIXED = 0.99
 #: Pairs of state and action that are settled neither way are forgotten beyond so many times the pool's capacity.
 CANDIDATES_PER_ROW = 10
 #: What is saved.
@@ -241,6 +244,11 @@ class CriticRecyclingCallback(BaseCallback):
     def _rows_per_step(self) -> int:
         return int(self.batch_size or getattr(self.model, "batch_size", None) or 64)
 
+    @property
+    def _ratio(self) -> float:
+        """Share of pooled rows. All of them would be endless steps for one online row."""
+        return min(max(self.mix_ratio(progress_remaining(self.model)), 0.0), MOST_MIXED)
+
     def _on_rollout_end(self) -> None:
         watch, buffer = self._known, self.model.rollout_buffer
         keys, self._rollout_keys = self._rollout_keys, []
@@ -250,7 +258,7 @@ class CriticRecyclingCallback(BaseCallback):
         if self.max_age is not None:
             watch.pool.purge(self._n_watched, self.max_age)
         self._log(watch)
-        ratio = min(max(self.mix_ratio(self.model._current_progress_remaining), 0.0), 0.99)
+        ratio = self._ratio
         if watch.enabled and len(watch.pool) and self._n_watched > self.start_after:
             n_online = buffer.buffer_size * buffer.n_envs * getattr(self.model, "n_epochs", 1)
             self._due += n_online * ratio / (1.0 - ratio)
@@ -295,7 +303,7 @@ class CriticRecyclingCallback(BaseCallback):
         """Total variance of the gradient of one minibatch: of online rows only, and of a share of them and pooled ones."""
         assert self._critic is not None
         n, size, rng = len(online["rewards"]), self._rows_per_step, np.random.default_rng(self._version)
-        n_pooled = round(size * min(max(self.mix_ratio(self.model._current_progress_remaining), 0.0), 1.0))
+        n_pooled = round(size * self._ratio)
         for key, n_other in (("budget/recycle_grad_var_online", 0), ("budget/recycle_grad_var_mixed", n_pooled)):
             draws = []
             for _ in range(N_GRADIENTS):

@@ -6,6 +6,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
+from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
 from sb3_budget.core.gates import Schedule
 
@@ -45,7 +46,7 @@ class RolloutLengthCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         # train() still reads the present buffer; learn() reads n_steps when it makes the next call.
-        length = max(1, round(self.n_steps(self.model._current_progress_remaining)))
+        length = max(1, round(self.n_steps(progress_remaining(self.model))))
         self.model.n_steps = length
         self.model.rollout_buffer.resize_at_reset(length)  # type: ignore[attr-defined]  # checked when training starts
         self.logger.record("budget/n_steps", length)

@@ -10,7 +10,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from sb3_budget.callbacks.note_rows import OWN_ENDS
-from sb3_budget.callbacks.start_plan import StartPlan
+from sb3_budget.callbacks.start_plan import Brought, StartPlan
 from sb3_budget.core.anchor_record import AnchorRecord, credit, large_cuts, one_step_errors
 from sb3_budget.core.anchors import advantage_priority, progress_priority, spread_priority, td_priority
 
@@ -26,14 +26,14 @@ class Measured(NamedTuple):
     :param spread: Disagreement of several critics.
     :param progress: Learning progress of the returns from each state.
     :param cuts: Ends by a horizon while advantages were large.
-    :param own_returns: Returns of episodes from own starts.
+    :param brought: What the rollout has brought.
     """
 
     td_errors: bool
     spread: bool
     progress: bool
     cuts: bool
-    own_returns: bool
+    brought: bool
 
     @classmethod
     def of(cls, plan: StartPlan, model: BaseAlgorithm) -> Measured:
@@ -59,7 +59,7 @@ class Measured(NamedTuple):
             spread=spread_priority in signals,
             progress=progress_priority in signals,
             cuts=plan.doubles,
-            own_returns=plan.bandit is not None,
+            brought=plan.learns,
         )
 
 
@@ -73,7 +73,7 @@ class RolloutNotes:
 
     def __init__(self, record: AnchorRecord, measured: Measured):
         self.record, self.measured = record, measured
-        self._follows_ends = measured.progress or measured.cuts or measured.own_returns
+        self._follows_ends = measured.progress or measured.cuts or measured.brought
         self._start()
 
     def _start(self) -> None:
@@ -82,13 +82,9 @@ class RolloutNotes:
         self._spreads: list[NDArray[np.float64]] = []
         #: Step, slot, row and version of episodes from archived states that a horizon ended.
         self._cuts: list[tuple[int, int, int, int]] = []
-        #: Returns of episodes from own starts.
-        self.own_returns: list[float] = []
-
-    @property
-    def n_rows(self) -> int:
-        """Number of steps that there are notes of."""
-        return len(self._rows)
+        #: Row, version, length and return of episodes from archived states.
+        self._ended: list[tuple[int, int, int, float]] = []
+        self._own_returns: list[float] = []
 
     def step(self, rows: NDArray[np.int64], versions: NDArray[np.int64], policy: Any, dones: Any, infos: Any) -> None:
         """
@@ -110,14 +106,41 @@ class RolloutNotes:
         start_id = end["start_id"]
         if not (isinstance(start_id, tuple) and start_id[0] == CELL):
             if end["reason"] in OWN_ENDS:
-                self.own_returns.append(end["return"])
+                self._own_returns.append(end["return"])
             return
         _, row, version = start_id
+        self._ended.append((row, version, end["length"], end["return"]))
         if self.measured.progress:
             present = self.record.present(np.array([row]), np.array([version]))
             credit(self.record.progress, present, np.array([end["return"]]))
         if self.measured.cuts and end["reason"] == "horizon":
             self._cuts.append((len(self._rows) - 1, slot, row, version))
+
+    def brought(self, buffer: RolloutBuffer | None, n_envs: int) -> Brought:
+        """
+        :param buffer: The rollout with its returns, ``None`` off-policy.
+        :param n_envs: Number of slots.
+        :return: What it has brought, as far as there are notes of it.
+        """
+        rows, versions, lengths, returns = np.array(self._ended, dtype=np.float64).reshape(-1, 4).T
+        began = self.record.present(rows.astype(np.int64), versions.astype(np.int64))
+        visited, errors, critic_error = np.zeros(0, dtype=np.int64), np.zeros(0), None
+        if buffer is not None:
+            squares = (buffer.returns - buffer.values) ** 2
+            critic_error = float(np.mean(squares))
+            if self._rows:
+                visited = self.record.present(np.stack(self._rows), np.stack(self._versions)).ravel()
+                errors = squares[: len(self._rows)].ravel().astype(np.float64)
+        return Brought(
+            len(self._rows) * n_envs,
+            self._own_returns,
+            critic_error,
+            began,
+            lengths.astype(np.int64),
+            returns,
+            visited,
+            errors,
+        )
 
     def close(self, buffer: RolloutBuffer | None) -> None:
         """

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.distributions import DiagGaussianDistribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.core.episodes import EpisodeTracker
 from sb3_budget.core.scores import RolloutView
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
@@ -84,7 +85,7 @@ class Viewer:
             value_heads=heads,
             obs=self._model._last_obs,
             infos=infos,
-            progress_remaining=self._model._current_progress_remaining,
+            progress_remaining=progress_remaining(self._model),
             rng=rng,
             group_size=self.group_size,
             episodes=episodes,

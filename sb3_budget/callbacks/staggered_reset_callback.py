@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
+from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_top_level
 from sb3_budget.core.gates import Schedule
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
@@ -93,12 +94,12 @@ class StaggeredResetCallback(BaseCallback):
 
     def _follow_schedule(self) -> None:
         if self.block_weights is not None:
-            weights = np.asarray(self.block_weights(self.model._current_progress_remaining), dtype=np.float64)
+            weights = np.asarray(self.block_weights(progress_remaining(self.model)), dtype=np.float64)
             self._venv.reassign_blocks(len(weights), weights)
         if self.n_blocks is None:
             return
         assert self._venv.horizon is not None
-        blocks = int(min(max(1, round(self.n_blocks(self.model._current_progress_remaining))), self._venv.horizon))
+        blocks = int(min(max(1, round(self.n_blocks(progress_remaining(self.model)))), self._venv.horizon))
         if blocks != self._blocks:
             self._blocks = blocks
             self._venv.reassign_blocks(blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,32 @@ from numpy.typing import NDArray
 from sb3_budget.core.allocation import rank
 from sb3_budget.core.anchor_horizons import AnchorHorizon, DoublingHorizon, parse_horizon, steps_of
 from sb3_budget.core.anchors import Anchors, Priority, WeightedPriority, parse_priority, parts
+from sb3_budget.core.region_roi import RegionRoi
 from sb3_budget.core.signal_bandit import SignalBandit
+
+
+class Brought(NamedTuple):
+    """
+    What a rollout has brought.
+
+    :param n_steps: Steps taken.
+    :param own_returns: Returns of episodes that ended, and had begun where the environment does.
+    :param critic_error: Mean squared error of the critic, ``None`` off-policy.
+    :param began: Archived states in which other episodes that ended had begun, -1 for none, shape (n,).
+    :param lengths: Steps of these, shape (n,).
+    :param returns: Their returns, shape (n,).
+    :param visited: Archived states in whose cells steps were taken, -1 for none, shape (m,).
+    :param errors: Squared errors of the critic there, shape (m,).
+    """
+
+    n_steps: int
+    own_returns: list[float]
+    critic_error: float | None
+    began: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    returns: NDArray[np.float64]
+    visited: NDArray[np.int64]
+    errors: NDArray[np.float64]
 
 
 class StartPlan:
@@ -22,10 +47,13 @@ class StartPlan:
     :param priority: As for :class:`~sb3_budget.BudgetAllocatorCallback`, like all others.
     :param horizon: See there.
     :param temperature: See there.
+    :param roi: See there.
     :raises ValueError: if an argument is out of range.
     """
 
-    def __init__(self, priority: Any, horizon: int | str | AnchorHorizon | None, temperature: float):
+    def __init__(
+        self, priority: Any, horizon: int | str | AnchorHorizon | None, temperature: float, roi: RegionRoi | None = None
+    ):
         if not temperature > 0.0:
             raise ValueError(f"temperature={temperature} must be positive")
         self.priority: Priority = parse_priority(priority)
@@ -33,6 +61,7 @@ class StartPlan:
             raise ValueError("A SignalBandit chooses among all signals: it cannot be one of them")
         self.horizon = parse_horizon(horizon)
         self.temperature = temperature
+        self.roi = roi
         self._probabilities: NDArray[np.float64] | None = None
         self._horizons: NDArray[np.int64] | None = None
 
@@ -58,6 +87,38 @@ class StartPlan:
         if self.bandit is not None:
             self.bandit.follow_seed(seed)
 
+    @property
+    def learns(self) -> bool:
+        """Whether it goes by what rollouts bring."""
+        return self.bandit is not None or self.roi is not None
+
+    def learn(self, brought: Brought) -> None:
+        """
+        :param brought: What a rollout has brought.
+        """
+        if self.bandit is not None:
+            self.bandit.record(brought.n_steps, brought.own_returns, brought.critic_error)
+        if self.roi is not None:
+            self.roi.record(brought.n_steps, brought.began, brought.lengths, brought.returns, brought.visited, brought.errors)
+        self.outdate()
+
+    def state(self) -> dict[str, Any]:
+        """
+        :return: What has been learnt.
+        """
+        return {"bandit": self.bandit, "roi": self.roi}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """
+        Take over what was learnt, as far as there is one that would have learnt it.
+
+        :param state: What :meth:`state` returned.
+        """
+        if self.bandit is not None and state["bandit"] is not None:
+            self.priority = state["bandit"]
+        if self.roi is not None and state["roi"] is not None:
+            self.roi = state["roi"]
+
     def outdate(self) -> None:
         """Let the next draw compute priorities anew."""
         self._probabilities = None
@@ -72,6 +133,9 @@ class StartPlan:
         if self._probabilities is None or len(self._probabilities) != n:
             known = anchors()
             self._probabilities = rank(self.priority(known), self.temperature)
+            if self.roi is not None:
+                self._probabilities *= self.roi(known)
+                self._probabilities /= self._probabilities.sum()
             self._horizons = steps_of(self.horizon, known) if callable(self.horizon) else None
         row = int(rng.choice(n, p=self._probabilities))
         if callable(self.horizon):
@@ -91,5 +155,8 @@ class StartPlan:
                 log["budget/bandit_reward"] = self.bandit.rewards[-1]
         elif isinstance(self.priority, WeightedPriority):
             weights = self.priority.weights_at(progress_remaining)
+        if self.roi is not None:
+            multipliers = self.roi.tracker.multipliers
+            log |= {"budget/roi_min": float(multipliers.min()), "budget/roi_max": float(multipliers.max())}
         # A longer name would be cut on the console.
         return {**log, **{f"budget/signal_{name[:22]}": weight for name, weight in weights.items()}}

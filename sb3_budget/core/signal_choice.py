@@ -1,11 +1,11 @@
-"""Which signals earn their keep: a bandit that picks one, and multipliers by what the steps spent on each have returned."""
+"""Which signal earns its keep: a bandit that picks one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sb3_budget.core.starts import draw_weighted
 
@@ -51,68 +51,3 @@ class Exp3:
             raise ValueError(f"reward={reward} must lie in [0, 1]: scale it first")
         arm = self.names.index(name)
         self.log_weights[arm] += self.exploration * reward / (self.probabilities[arm] * len(self.names))
-
-
-class RoiTracker:
-    """
-    Return on investment of signals, or of regions of the state space: per period and step spent, how much the return gained
-    and how much the variance of the critic fell. Little of it means fewer steps in the next period.
-
-    Both parts are measured in their mean size over all regions in the period, so that neither units nor the pace of training
-    count. Steps are measured in their mean too.
-
-    :param n: number of regions
-    :param rate: weight of a new period in the moving average, in ``(0, 1]``
-    :param least: smallest multiplier, in ``(0, 1]``
-    :param most: largest multiplier, at least 1
-    :raises ValueError: if an argument is out of range
-    """
-
-    def __init__(self, n: int, rate: float = 0.3, least: float = 0.5, most: float = 2.0):
-        if not 0.0 < rate <= 1.0:
-            raise ValueError(f"rate={rate} must lie in (0, 1]")
-        if not 0.0 < least <= 1.0 <= most:
-            raise ValueError(f"least={least} and most={most} must enclose 1, the neutral multiplier, and be positive")
-        self.rate, self.least, self.most = rate, least, most
-        self.roi = np.full(n, np.nan)
-        self._returns = np.full(n, np.nan)
-        self._variances = np.full(n, np.nan)
-
-    def update(self, steps: ArrayLike, returns: ArrayLike, variances: ArrayLike) -> None:
-        """
-        One period. A region without steps, or without a return to compare with, keeps its average; one without variances
-        (NaN, as without an ensemble of critics) goes by its return alone.
-
-        :param steps: steps spent on each region, shape (n,)
-        :param returns: mean return measured there, NaN where none was, shape (n,)
-        :param variances: mean variance of the critic there, NaN where none was, shape (n,)
-        """
-        spent, value, variance = (np.asarray(given, dtype=np.float64) for given in (steps, returns, variances))
-        if not spent.shape == value.shape == variance.shape == self.roi.shape:
-            raise ValueError(f"steps, returns and variances must have the shape {self.roi.shape} of the regions")
-        gains, falls = value - self._returns, self._variances - variance
-        self._returns = np.where(np.isnan(value), self._returns, value)
-        self._variances = np.where(np.isnan(variance), self._variances, variance)
-        measured = (spent > 0.0) & ~np.isnan(gains)
-        if not measured.any():
-            return
-        known_falls = np.where(np.isnan(falls), 0.0, falls)
-        earned = _in_mean_size(gains[measured]) + _in_mean_size(known_falls[measured])
-        latest = earned * spent[measured].mean() / spent[measured]
-        before = self.roi[measured]
-        self.roi[measured] = np.where(np.isnan(before), latest, before + self.rate * (latest - before))
-
-    @property
-    def multipliers(self) -> NDArray[np.float64]:
-        """
-        Factors of the regions' weights: ``exp(roi - mean roi)`` within the bounds, shape (n,). 1 where nothing is known, and
-        everywhere if all earn the same.
-        """
-        known = ~np.isnan(self.roi)
-        apart = np.where(known, self.roi - (self.roi[known].mean() if known.any() else 0.0), 0.0)
-        return np.exp(np.clip(apart, np.log(self.least), np.log(self.most)))
-
-
-def _in_mean_size(changes: NDArray[np.float64]) -> NDArray[np.float64]:
-    size = np.abs(changes).mean()
-    return changes / size if size > 0.0 else changes

@@ -8,15 +8,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 
-def entries(observations: Any, row: Any = slice(None)) -> dict[str, NDArray[Any]]:
+def entries(observations: Any) -> dict[str, NDArray[Any]]:
     """
     :param observations: An array of observations, or a dictionary of such.
-    :param row: What to take of each.
     :return: Arrays by name. One that is not in a dictionary has the name "".
     """
     if isinstance(observations, dict):
-        return {name: entry[row] for name, entry in observations.items()}
-    return {"": observations[row]}
+        return dict(observations)
+    return {"": observations}
 
 
 def field(part: str, entry: str) -> str:

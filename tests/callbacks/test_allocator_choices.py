@@ -16,6 +16,7 @@ from sb3_budget import (
     DoublingHorizon,
     EnsembleActorCriticPolicy,
     EpisodeControlVecEnv,
+    RegionRoi,
     SignalBandit,
 )
 from sb3_budget.callbacks.start_strength import StartStrength
@@ -80,6 +81,52 @@ def test_a_bandit_is_told_what_each_period_brought_and_is_saved(tmp_path):
     second.load(tmp_path / "allocator.pkl")
     train(second, 512)
     assert len(second._plan.bandit.rewards) == 9 and not other.rewards
+
+
+def test_regions_where_steps_bring_more_are_begun_in_more_often_and_are_saved(tmp_path):
+    class Told(RegionRoi):
+        """Keeps what it is told."""
+
+        told = ()
+
+        def record(self, n_steps, began, lengths, returns, visited, errors):
+            self.told = (*self.told, (n_steps, began, lengths, returns, visited, errors))
+            super().record(n_steps, began, lengths, returns, visited, errors)
+
+    def halves(anchors):
+        return np.array([int(int(seen) > 5) for seen in anchors.observations])
+
+    roi = Told(2, halves, period=128)
+    allocator = BudgetAllocatorCallback("uniform", warmup=64, roi=roi)
+    logged = train(allocator, 1536).logger.name_to_value
+    multipliers = roi.tracker.multipliers
+    assert multipliers.min() < 1.0 < multipliers.max()
+    assert (logged["budget/roi_min"], logged["budget/roi_max"]) == (multipliers.min(), multipliers.max())
+    # The sampler draws by them: of two halves of equal priority one comes up more often.
+    known = allocator.anchors()
+    allocator._plan.outdate()
+    allocator._plan.draw(len(allocator.archive), lambda: known, np.random.default_rng(0))
+    expected = multipliers[halves(known)]
+    np.testing.assert_allclose(allocator._plan._probabilities, expected / expected.sum())
+    # Every step after the warm-up is told once, and so is what the critic made of it.
+    told = roi.told
+    assert sum(n for n, *_ in told) <= 1536 and all(len(visited) == len(errors) == n for n, *_, visited, errors in told)
+    lengths = np.concatenate([lengths for _, _, lengths, *_ in told])
+    assert lengths.size and lengths.min() >= 1
+    allocator.save(tmp_path / "allocator")
+    second = BudgetAllocatorCallback("uniform", warmup=64, roi=RegionRoi(2, halves))
+    second.load(tmp_path / "allocator")
+    np.testing.assert_array_equal(second._plan.roi.tracker.multipliers, multipliers)
+    without = BudgetAllocatorCallback("uniform", warmup=64)
+    without.load(tmp_path / "allocator")
+    assert without._plan.roi is None
+
+
+def test_regions_serve_off_policy_algorithms():
+    roi = RegionRoi(2, period=200)
+    model = DQN("MlpPolicy", chains(2), learning_starts=50, buffer_size=500, seed=0)
+    model.learn(1500, callback=BudgetAllocatorCallback("novelty", warmup=100, roi=roi))
+    assert np.isfinite(roi.tracker.roi).any()
 
 
 def test_a_bandit_serves_off_policy_algorithms():

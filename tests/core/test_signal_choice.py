@@ -1,4 +1,4 @@
-"""The bandit follows its closed form and finds the better arm; multipliers follow what steps have earned."""
+"""The bandit follows its closed form and finds the better arm."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_budget.core.signal_choice import Exp3, RoiTracker
+from sb3_budget.core.signal_choice import Exp3
 
 EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True)
 #: A statistical test fails by chance with at most this probability, and its seed is fixed.
 ALPHA = 1e-4
-
-NAN = float("nan")
-
-
-# ---------------------------------------------------------------------- Exp3
 
 
 def test_the_update_is_that_of_the_paper():
@@ -85,71 +80,3 @@ def test_misuse_of_the_bandit_is_told():
         Exp3(["a"], exploration=0.0)
     with pytest.raises(ValueError, match=r"reward=1\.5 must lie in \[0, 1\]: scale it first"):
         Exp3(["a"]).update("a", 1.5)
-
-
-# ---------------------------------------------------------------------- return on investment
-
-
-def test_multipliers_by_hand():
-    tracker = RoiTracker(2, rate=0.5, least=0.01, most=100.0)
-    tracker.update([10, 10], [0.0, 0.0], [1.0, 1.0])
-    assert np.isnan(tracker.roi).all() and tracker.multipliers.tolist() == [1.0, 1.0]
-    # Gains 3 and 1 are 1.5 and 0.5 of their mean size; falls 0 and 2 are 0 and 2.
-    tracker.update([10, 10], [3.0, 1.0], [1.0, -1.0])
-    np.testing.assert_allclose(tracker.roi, [1.5, 2.5])
-    np.testing.assert_allclose(tracker.multipliers, np.exp([-0.5, 0.5]))
-    # No falls; gains 1 and -1; the first spent three times as many steps, 30 and 10 with mean 20.
-    tracker.update([30, 10], [4.0, 0.0], [1.0, -1.0])
-    np.testing.assert_allclose(tracker.roi, [(1.5 + 2 / 3) / 2, (2.5 - 2) / 2])
-
-
-def test_a_region_without_steps_or_measurements_keeps_its_average():
-    tracker = RoiTracker(3)
-    tracker.update([10, 10, 0], [0.0, 0.0, NAN], [NAN] * 3)
-    tracker.update([10, 10, 0], [1.0, 3.0, NAN], [NAN] * 3)
-    np.testing.assert_allclose(tracker.roi, [0.5, 1.5, NAN])
-    tracker.update([10, 0, 0], [NAN, 9.0, NAN], [NAN] * 3)
-    np.testing.assert_allclose(tracker.roi, [0.5, 1.5, NAN])
-    assert tracker.multipliers[2] == 1.0
-    # A gain is measured against the latest known return.
-    tracker.update([10, 10, 10], [2.0, 9.0, 0.0], [NAN] * 3)
-    np.testing.assert_allclose(tracker.roi, [0.5 + 0.3 * 1.5, 1.5 - 0.3 * 1.5, NAN])
-
-
-@EXAMPLES
-@given(
-    periods=st.lists(
-        st.lists(st.tuples(st.integers(0, 100), st.floats(-10, 10), st.floats(0, 10)), min_size=3, max_size=3), max_size=8
-    )
-)
-def test_multipliers_stay_within_bounds_and_units_do_not_matter(periods):
-    tracker, other = RoiTracker(3), RoiTracker(3)
-    for period in periods:
-        steps, returns, variances = (np.array(column) for column in zip(*period, strict=True))
-        tracker.update(steps, returns, variances)
-        other.update(16 * steps, 1024.0 * returns, variances / 64.0)
-        assert (tracker.multipliers >= 0.5 - 1e-12).all() and (tracker.multipliers <= 2.0 + 1e-12).all()
-        np.testing.assert_allclose(other.multipliers, tracker.multipliers)
-
-
-def test_regions_that_earn_the_same_are_left_alone():
-    tracker = RoiTracker(2)
-    for value in range(5):
-        tracker.update([7, 7], [value, value], [1.0, 1.0])
-        np.testing.assert_allclose(tracker.multipliers, 1.0)
-
-
-def test_a_region_that_earns_less_ends_at_the_bound():
-    tracker = RoiTracker(2)
-    for period in range(20):
-        tracker.update([10, 10], [float(period), 0.0], [0.0, 0.0])
-    np.testing.assert_allclose(tracker.multipliers, [2.0, 0.5])
-
-
-def test_misuse_of_the_tracker_is_told():
-    with pytest.raises(ValueError, match=r"least=1\.5 and most=2\.0 must enclose 1"):
-        RoiTracker(1, least=1.5)
-    with pytest.raises(ValueError, match=r"rate=2 must lie in"):
-        RoiTracker(1, rate=2)
-    with pytest.raises(ValueError, match=r"must have the shape \(2,\) of the regions"):
-        RoiTracker(2).update([1], [1], [1])

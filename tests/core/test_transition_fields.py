@@ -15,5 +15,5 @@ def test_observations_come_back_from_their_columns(observations):
     columns["rewards"] = np.zeros(3)
     back = part_of(columns, "observations")
     assert isinstance(back, dict) == isinstance(observations, dict)
-    for name, array in entries(back, 1).items():
-        assert np.array_equal(array, entries(observations)[name][1])
+    for name, array in entries(back).items():
+        assert np.array_equal(array, entries(observations)[name])
