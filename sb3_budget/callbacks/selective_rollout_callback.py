@@ -293,8 +293,8 @@ class SelectiveRolloutCallback(BaseCallback):
     def _end_episodes(self, rewards: NDArray[np.floating], dones: NDArray[np.bool_], infos: Any) -> dict[int, float]:
         """Count the ends of this step, complete stopped returns, and value the last states of audited episodes."""
         assert self._audit is not None
-        final_values = {}
-        for slot in np.flatnonzero(dones).tolist():
+        final_values, stopped = {}, []
+        for slot in dones.nonzero()[0].tolist():
             info = infos[slot]
             end = info["sb3_budget"]
             self._statistics.add_end(end)
@@ -303,9 +303,10 @@ class SelectiveRolloutCallback(BaseCallback):
                     self.model, info["terminal_observation"], slot, self.locals.get("lstm_states")
                 )
             if end["reason"] == "stopped":
-                if self._buffer is not None:
-                    self._buffer.mark_stopped(slot)
+                stopped.append(slot)
                 self.bootstrap.complete(self.model, rewards, info, slot)
+        if stopped and self._buffer is not None:
+            self._buffer.mark_stopped(stopped)
         return final_values
 
     # ------------------------------------------------------------------ logs

@@ -230,7 +230,7 @@ class QuantileGate(_PeerGate):
 
     def _share(self, view: RolloutView) -> float:
         quantile = self.quantile(view.progress_remaining) if callable(self.quantile) else self.quantile
-        return float(np.clip(quantile, 0.0, 1.0))
+        return min(1.0, max(0.0, float(quantile)))
 
     def _below(self, scores: NDArray[np.float64], peers: NDArray[np.float64], view: RolloutView) -> NDArray[np.bool_]:
         return below_quantile(scores, peers, self._share(view))

@@ -15,10 +15,14 @@ def check_slots(indices: int | Iterable[int], n_envs: int) -> NDArray[np.int64]:
     :return: The slots, shape (n,).
     :raises ValueError: if they are a boolean mask, not integers, or do not exist.
     """
-    given = np.asarray(list(indices) if isinstance(indices, Iterable) else [indices])
-    if given.dtype == bool:
+    if isinstance(indices, np.ndarray):
+        given = indices.ravel()
+    else:
+        given = np.asarray(list(indices) if isinstance(indices, Iterable) else [indices])
+    kind = given.dtype.kind
+    if kind == "b":
         raise ValueError("Slots are given by index, not by a boolean mask: use np.flatnonzero(mask)")
-    if given.size and not np.issubdtype(given.dtype, np.integer):
+    if given.size and kind not in "iu":
         raise ValueError(f"Slots are integers, not {given.tolist()}")
     slots = given.astype(np.int64)
     if slots.size and (slots.min() < 0 or slots.max() >= n_envs):

@@ -50,5 +50,7 @@ class SurvivorWeights:
         """
         :param dones: Slots whose episode ended with the step, shape (n_envs,).
         """
+        if self.stop_probability == 1.0:
+            return  # nobody was weighed
         for weights in (self._present, self._next, self._after_next):
             weights[dones] = 1.0
