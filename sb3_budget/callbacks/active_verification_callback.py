@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceBufferMixin
 from sb3_budget.callbacks.critic_recycling_callback import CriticRecyclingCallback
-from sb3_budget.callbacks.progress import progress_remaining
+from sb3_budget.callbacks.progress import in_training, progress_remaining
 from sb3_budget.callbacks.requirements import require_bare, require_state_access, require_top_level
 from sb3_budget.core.determinism import Verdict
 from sb3_budget.core.evidence import Outcome
@@ -130,6 +130,9 @@ class ActiveVerificationCallback(BaseCallback):
 
     def _watched(self, found: Watched) -> None:
         """The watch has counted a step of all slots, whose states before it were held; those after it are present now."""
+        if not in_training(self):
+            self._watch.listener = None
+            return
         for slot, state in self._held.items():
             if self._is_candidate(found, slot):
                 self._verify(found, slot, state)

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
 from sb3_budget.callbacks.density_hint import DensityHint
 from sb3_budget.callbacks.outcome_labels import OutcomeLabels, SuccessRule, features
-from sb3_budget.callbacks.progress import progress_remaining
+from sb3_budget.callbacks.progress import in_training, progress_remaining
 from sb3_budget.callbacks.requirements import require_steps_or_fraction, require_top_level
 from sb3_budget.callbacks.rollout_notes import CELL, Measured, RolloutNotes
 from sb3_budget.callbacks.start_plan import StartPlan
@@ -215,7 +215,7 @@ class BudgetAllocatorCallback(BaseCallback):
     @property
     def active(self) -> bool:
         """Whether episodes begin in archived states: the warm-up is over, and there are some."""
-        return self.num_timesteps >= self._warmup_steps and len(self.archive) > 0
+        return self.num_timesteps >= self._warmup_steps and len(self.archive) > 0 and in_training(self)
 
     @property
     def archive_starts(self) -> float:

@@ -9,6 +9,7 @@ import torch as th
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
 
 from sb3_budget import (
@@ -263,3 +264,20 @@ def test_cells_are_verified_once_they_are_frozen():
     verification = ActiveVerificationCallback(point(0.0, 4), verify_share=1.0)
     model.learn(100, callback=verification)
     assert verification.n_promoted > 3 and verification.n_contradicted == 0
+
+
+def test_a_training_that_was_broken_off_verifies_nothing_in_the_next():
+    class Interrupt(BaseCallback):
+        def _on_step(self):
+            if self.num_timesteps >= 300:
+                raise KeyboardInterrupt
+            return True
+
+    model = dqn()
+    verification = ActiveVerificationCallback(lake())
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(2000, callback=[verification, Interrupt()])
+    assert verification.n_steps > 0
+    before = verification.n_steps
+    model.learn(300)
+    assert verification.n_steps == before and model.replay_buffer.watch.listener is None

@@ -291,3 +291,28 @@ def test_misuse_is_refused():
         PPO("MlpPolicy", chains(), **SMALL).learn(64, EveryNTimesteps(10, BudgetAllocatorCallback()))
     with pytest.raises(ValueError, match="needs an on-policy algorithm, not DQN"):
         DQN("MlpPolicy", chains(2), buffer_size=100).learn(64, BudgetAllocatorCallback("advantage"))
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_a_training_that_was_broken_off_leaves_nothing_to_the_next(algorithm):
+    class Interrupt(BaseCallback):
+        def _on_step(self):
+            if self.num_timesteps >= 600:
+                raise KeyboardInterrupt
+            return True
+
+    def starts_of_the_second(reset_num_timesteps, *callbacks):
+        venv = chains()
+        kwargs = SMALL if algorithm is PPO else {"learning_starts": 50, "buffer_size": 500, "seed": 0, "device": "cpu"}
+        model = algorithm("MlpPolicy", venv, **kwargs)
+        with pytest.raises(KeyboardInterrupt):
+            model.learn(2000, callback=[BudgetAllocatorCallback("novelty", warmup=100), Interrupt()])
+        assert venv.start_sampler is not None
+        seen = Starts()
+        model.learn(600, callback=[*callbacks, seen], reset_num_timesteps=reset_num_timesteps)
+        return seen.ids
+
+    assert set(starts_of_the_second(True)) == {None}
+    # Episodes that were running go on, and a slot may have ended one in the very step that nobody heard of.
+    assert set(starts_of_the_second(False)[8:]) == {None}
+    assert set(starts_of_the_second(True, BudgetAllocatorCallback("novelty", warmup=100))) != {None}
