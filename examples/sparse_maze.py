@@ -20,7 +20,9 @@ LAKE = {"desc": generate_random_map(16, p=0.85, seed=3), "is_slippery": False, "
 
 def main(total_timesteps: int = 60_000, priority: str = "contrast", seed: int = 0, verbose: int = 1) -> PPO:
     venv = EpisodeControlVecEnv(make_vec_env("FrozenLake-v1", n_envs=8, seed=seed, env_kwargs=LAKE))
-    model = PPO("MlpPolicy", venv, n_steps=64, learning_rate=1e-3, ent_coef=0.01, seed=seed, verbose=verbose)
+    # Until the first reward advantages are noise, which normalised to unit size would end exploration.
+    settings = {"n_steps": 64, "learning_rate": 1e-3, "ent_coef": 0.003, "normalize_advantage": False}
+    model = PPO("MlpPolicy", venv, **settings, seed=seed, verbose=verbose)
     allocator = None if priority == "none" else BudgetAllocatorCallback(priority)
     model.learn(total_timesteps, callback=allocator)
     # From the lake's own start, as always.

@@ -45,6 +45,23 @@ def test_the_sparse_maze_begins_episodes_in_saved_states(priority: str, capsys: 
     assert capsys.readouterr().out.endswith("saved states: 0%\n") == (priority == "none")
 
 
+def test_the_allocator_opens_doors_in_minigrid(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("minigrid")
+    model = load("allocator_doorkey.py").main(total_timesteps=2048, n_envs=4, size=5, verbose=0)
+    assert model.num_timesteps >= 2048
+    printed = capsys.readouterr().out
+    assert "saved states" in printed and " 0% of episodes" not in printed
+
+
+def test_the_allocator_runs_beside_an_audit_on_dense_rewards(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mujoco")
+    with pytest.warns(UserWarning, match="dense"):
+        model = load("allocator_halfcheetah.py").main(total_timesteps=4096, n_envs=16, audit_every=2048, verbose=0)
+    control = unwrap_vec_wrapper(model.get_env(), sb3_budget.EpisodeControlVecEnv)
+    assert control is not None and control.ledger.verification_steps > 0
+    assert not capsys.readouterr().out.endswith(" 0%\n")
+
+
 @pytest.mark.parametrize(("name", "package"), [("cartpole", None), ("halfcheetah", "mujoco"), ("minigrid_levels", "minigrid")])
 def test_an_example_of_grpo_trains_on_groups_that_meet(name: str, package: str | None) -> None:
     if package is not None:
