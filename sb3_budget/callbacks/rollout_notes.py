@@ -52,7 +52,7 @@ class Measured(NamedTuple):
             ):
                 if asked:
                     raise ValueError(f"{name} needs an on-policy algorithm, not {type(model).__name__}")
-        if spread_priority in signals and not hasattr(model.policy, "last_value_heads"):
+        if spread_priority in signals and getattr(model.policy, "n_critics", 1) < 2:
             raise ValueError("priority='critic_spread' needs several critics: EnsembleActorCriticPolicy")
         return cls(
             td_errors=td_priority in signals,

@@ -259,6 +259,11 @@ def test_what_the_algorithm_cannot_do_is_refused_before_it_trains(algorithm, arg
         algorithm("MlpPolicy", chains(2), device="cpu").learn(64, BudgetAllocatorCallback(**arguments))
 
 
+def test_one_critic_does_not_disagree_with_itself():
+    with pytest.raises(ValueError, match="'critic_spread' needs several critics"):
+        train(BudgetAllocatorCallback("critic_spread"), policy=EnsembleActorCriticPolicy, policy_kwargs={"n_critics": 1})
+
+
 # ---------------------------------------------------------------------- one training after another
 
 
