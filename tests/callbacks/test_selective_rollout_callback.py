@@ -103,6 +103,34 @@ def test_looks_come_at_the_interval_and_not_before_the_grace(given, expected):
     assert looked == expected
 
 
+@pytest.mark.parametrize(("gamma", "first"), [(0.98, 40), (0.99, 40), (0.995, 80), (0.998, 200)])
+def test_a_fraction_is_not_shorter_than_what_the_discount_factor_looks_at(gamma, first):
+    looked = []
+
+    def gate(view):
+        looked.extend(view.lengths[view.look].tolist())
+        return never(view)
+
+    venv = clocks(1, horizon=500)
+    model = PPO("MlpPolicy", venv, n_steps=300, batch_size=300, n_epochs=1, gamma=gamma, device="cpu", seed=0)
+    model.learn(300, callback=SelectiveRolloutCallback(gate, warmup=0))
+    assert looked[0] == first
+
+
+def test_a_gate_that_the_discount_factor_silences_says_so_once_and_steps_overrule_it():
+    def looks(**given):
+        callback = SelectiveRolloutCallback(never, warmup=0, **given)
+        model = PPO("MlpPolicy", clocks(1, horizon=100), n_steps=64, gamma=0.9999, device="cpu", seed=0)
+        model.learn(128, callback=callback)
+        model.learn(128, callback=callback)
+        return callback.n_looks
+
+    with pytest.warns(UserWarning, match=r"gamma=0\.9999 looks 10000 steps ahead.* at most 100 steps") as warned:
+        assert looks() == 0
+    assert len(warned) == 1
+    assert looks(grace=40) > 0
+
+
 # ---------------------------------------------------------------------- bootstrap
 
 
