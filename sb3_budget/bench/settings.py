@@ -54,6 +54,7 @@ PENDULUMS: dict[str, Any] = {"n_steps": 32, "batch_size": 512, "learning_rate": 
 PER_ENV: dict[str, dict[str, Any]] = {
     "Pendulum-v1": {"learning_rate": 1e-3, "gamma": 0.9, "n_epochs": 10},
     "Hopper-v5": {"learning_rate": 1e-3, "gamma": 0.999, "gae_lambda": 0.98},
+    "Swimmer-v5": {"n_steps": 64, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.9999, "gae_lambda": 0.98},
     "sb3_budget/HiddenOffsetPendulum-v1": PENDULUMS,
     "sb3_budget/HiddenPendulum-v1": PENDULUMS,
 }
