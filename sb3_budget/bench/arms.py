@@ -159,6 +159,8 @@ def split(name: str) -> tuple[Arm, str]:
     for base in sorted(ARMS, key=len, reverse=True):
         label = name.removeprefix(base)
         if name.startswith(base) and (not label or (label.startswith("+") and len(label) > 1)):
+            if set(label) & set("/\\"):
+                raise ValueError(f"the label of {name!r} is part of a file name, and must not contain a slash")
             return ARMS[base], label
     raise ValueError(f"unknown arm {name!r}; there are {', '.join(ARMS)}, and arm+label for a second setting of one")
 
@@ -199,7 +201,8 @@ def wrap(name: str, venv: VecEnv, settings: Settings, seed: int) -> VecEnv:
     if not arm.staggered:
         return venv
     defaults = {"horizon_budget": arm.horizon_budget, "gamma": settings.ppo.get("gamma", 0.99), "seed": seed}
-    return StaggeredResetVecEnv(venv, **{**defaults, **settings.stagger})
+    # The arm itself says whether it staggers: enabled=False, for a callback that switches it on, would be stock.
+    return StaggeredResetVecEnv(venv, **{**defaults, **settings.stagger, "enabled": True})
 
 
 def callback(name: str, settings: Settings, seed: int, reference: Reference | None) -> SelectiveRolloutCallback | None:

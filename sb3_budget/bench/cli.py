@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from sb3_budget.bench import allocation_plot, arms, check, info, overhead, plan, replay_cost, train, vec_env_speed
+from sb3_budget.bench import allocation_plot, arms, check, info, overhead, plan, replay_cost, store, train, vec_env_speed
 from sb3_budget.bench.bench import run_jobs
 from sb3_budget.bench.report import write_report
 from sb3_budget.core.start_log import load_table
@@ -141,8 +141,8 @@ def _bench(arguments: argparse.Namespace) -> int:
         interrupted = True
         print("interrupted: finished runs are kept, the same command goes on from them", file=sys.stderr)
     if any((out / "seeds").glob("*.json")):
-        print(write_report(out, arguments.command_line, targets))
-        print(f"written: {out}/results.json, report.md, curves.png")
+        text, written = write_report(out, arguments.command_line, targets, {job.settings_hash for job in jobs})
+        print(f"{text}\nwritten: {out}/{', '.join(written)}")
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
     return INTERRUPTED if interrupted else int(bool(failures))
@@ -159,7 +159,9 @@ def _plot(arguments: argparse.Namespace) -> int:
         allocation_plot.plot_starts(load_table(arguments.out), picture, arguments.columns)
         print(f"written: {picture}")
         return 0
-    print(write_report(arguments.out, arguments.command_line, plan.targets(arguments.target_return, None)))
+    command, targets = store.command_of(arguments.out) or (arguments.command_line, {})
+    text, _ = write_report(arguments.out, command, plan.targets(arguments.target_return, None) or targets)
+    print(text)
     return 0
 
 

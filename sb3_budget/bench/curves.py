@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,12 +54,17 @@ def align(results: list[dict[str, Any]]) -> Curves:
     )
 
 
-def group(results: list[dict[str, Any]]) -> tuple[dict[str, dict[str, list[dict[str, Any]]]], list[str]]:
+def group(
+    results: list[dict[str, Any]], asked_for: Collection[str] = ()
+) -> tuple[dict[str, dict[str, list[dict[str, Any]]]], list[str]]:
     """
-    Runs by env and arm. Runs of an arm with other settings than most of its runs cannot stand in one mean.
+    Runs by env and arm. Runs of an arm with different settings cannot stand in one mean: those that were asked for stay, and
+    without any the larger group.
 
     :param results: finished runs
-    :return: env id -> arm -> runs with equal settings, and one sentence for every run left out
+    :param asked_for: hashes of the settings that were asked for
+    :return: env id -> arm -> runs with equal settings, and one sentence for every run left out and every env whose arms
+        do not compare
     """
     envs: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for result in results:
@@ -67,11 +73,20 @@ def group(results: list[dict[str, Any]]) -> tuple[dict[str, dict[str, list[dict[
     for env_id, by_arm in envs.items():
         for name, runs in by_arm.items():
             hashes = [run["settings_hash"] for run in runs]
-            common = max(hashes, key=hashes.count)
+            common = max(hashes, key=lambda each: (each in asked_for, hashes.count(each)))
             by_arm[name] = [run for run in runs if run["settings_hash"] == common]
             left_out += [
                 f"{env_id}, {name}, seed {run['seed']}: left out, it ran with other settings"
                 for run in runs
                 if run["settings_hash"] != common
             ]
+        for key, what in (
+            ("steps", "budgets"),
+            ("evals", "numbers of evaluations"),
+            ("eval_episodes", "episodes per evaluation"),
+        ):
+            values = {name: runs[0]["settings"][key] for name, runs in by_arm.items()}
+            if len(set(values.values())) > 1:
+                listed = ", ".join(f"{name} {value}" for name, value in values.items())
+                left_out.append(f"{env_id}: arms with different {what} stand beside each other: {listed}")
     return envs, left_out

@@ -141,6 +141,11 @@ def _settings(name: str, env_id: str, path: str | None, arguments: argparse.Name
         return settings, arguments.steps or steps or DEFAULT_STEPS
     if arguments.n_steps is not None:
         settings = settings._replace(ppo={**settings.ppo, "n_steps": arguments.n_steps})
+    group_size = arms.split(name)[0].group_size
+    if group_size is not None and settings.n_envs % group_size:
+        raise ValueError(
+            f"the arm {name} has groups of {group_size}, which do not divide {settings.n_envs} envs: set --n-envs"
+        )
     budget = arguments.steps or steps or DEFAULT_STEPS
     rollout = settings.n_envs * int(settings.ppo.get("n_steps", 2048))
     if budget < rollout:

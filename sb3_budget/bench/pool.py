@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from sb3_budget.bench.run import Job, run
@@ -39,6 +40,22 @@ def _attempt(job: Job, progress: Callable[[int], None]) -> Outcome:
 
 
 def _run_in_processes(jobs: list[Job], n_workers: int, progress: Callable[[int], None]) -> Iterator[tuple[Job, Outcome]]:
+    lost = []
+    for job, outcome in _together(jobs, n_workers, progress):
+        if isinstance(outcome, BrokenProcessPool):
+            lost.append(job)
+        else:
+            yield job, outcome
+    # A process that is killed takes all others along, and nobody knows which it was: what is left runs one by one.
+    for job in lost:
+        ((_, outcome),) = _together([job], 1, progress)
+        if isinstance(outcome, BrokenProcessPool):
+            outcome = RuntimeError("its process was killed, by a crash or for lack of memory")
+        yield job, outcome
+
+
+def _together(jobs: list[Job], n_workers: int, progress: Callable[[int], None]) -> Iterator[tuple[Job, Outcome]]:
+    """Jobs of which all that have not finished end with ``BrokenProcessPool`` once a process is killed."""
     context = multiprocessing.get_context("spawn")
     steps = context.Value("q", 0)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -52,7 +69,8 @@ def _run_in_processes(jobs: list[Job], n_workers: int, progress: Callable[[int],
             progress(steps.value - reported)
             reported = steps.value
             for future in done:
-                yield running.pop(future), future.result()
+                broken = future.exception()
+                yield running.pop(future), broken if isinstance(broken, BrokenProcessPool) else future.result()
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
         for child in multiprocessing.active_children():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_wrapper
 
 from sb3_budget.core.ledger import Ledger
@@ -38,6 +39,23 @@ def evaluate(model: BaseAlgorithm, venv: VecEnv, seed: int) -> np.ndarray:
         returns[running] += rewards[running]
         running &= ~dones
     return returns
+
+
+class _Listener(KVWriter):
+    """
+    Passes on what a logger writes.
+
+    :param keep: is given the values by key
+    """
+
+    def __init__(self, keep: Callable[[dict[str, Any]], None]):
+        self.keep = keep
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        self.keep(key_values)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class Recorder(BaseCallback):
@@ -82,7 +100,10 @@ class Recorder(BaseCallback):
     def ledger(self) -> Ledger:
         """The wrapper's ledger; without one, SB3's own count."""
         control = unwrap_vec_wrapper(self.training_env, EpisodeControlVecEnv)
-        return control.ledger if control is not None else Ledger(learning_steps=self.num_timesteps)
+        if control is not None:
+            return control.ledger
+        # Every slot begins once, and once more at every end.
+        return Ledger(learning_steps=self.num_timesteps, resets=self.training_env.num_envs + sum(self.reasons.values()))
 
     @property
     def mean_length(self) -> float | None:
@@ -102,6 +123,8 @@ class Recorder(BaseCallback):
     def _on_training_start(self) -> None:
         self._started = time.perf_counter()
         self._cpu_started = time.process_time()
+        # What an algorithm records after its rollout is gone when the next one begins.
+        self.logger.output_formats.append(_Listener(self._keep))
 
     def _on_rollout_start(self) -> None:
         steps = self.ledger.total_steps
@@ -127,7 +150,9 @@ class Recorder(BaseCallback):
         return not self._over
 
     def _on_rollout_end(self) -> None:
-        values: dict[str, Any] = self.logger.name_to_value
+        self._keep(self.logger.name_to_value)
+
+    def _keep(self, values: dict[str, Any]) -> None:
         ours = {key: float(value) for key, value in values.items() if key.startswith("budget/") and np.ndim(value) == 0}
         self.last_log.update({key: value for key, value in ours.items() if np.isfinite(value)})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,17 @@ TARGET_COLUMNS = (
 )  # fmt: skip
 
 
-def write_report(out: Path, command: str, targets: dict[str, float]) -> str:
+def write_report(out: Path, command: str, targets: dict[str, float], asked_for: Collection[str] = ()) -> tuple[str, list[str]]:
     """
     Read every finished run below a folder and write the three files beside them.
 
     :param out: folder of the benchmark
     :param command: the command line, for the report
     :param targets: env id -> return whose price is wanted
-    :return: the report, in Markdown
+    :param asked_for: hashes of the settings whose runs are wanted, where an arm has run with several
+    :return: the report, in Markdown, and the names of the files that were written
     """
-    by_env, left_out = group(store.load_all(out))
+    by_env, left_out = group(store.load_all(out), asked_for)
     if not by_env:
         raise ValueError(f"there is no finished run in {out / 'seeds'}")
     order = list(arms.ARMS)
@@ -45,6 +46,7 @@ def write_report(out: Path, command: str, targets: dict[str, float]) -> str:
     }
     settings = {
         "command": command,
+        "targets": targets,
         "versions": info.versions(),
         "machine": f"{platform.system()} {platform.machine()}, {available_cpus()} cores",
         "runs": {env_id: {name: runs[0]["settings"] for name, runs in by_arm.items()} for env_id, by_arm in envs.items()},
@@ -55,11 +57,15 @@ def write_report(out: Path, command: str, targets: dict[str, float]) -> str:
     store.write_json(out / "results.json", results)
     text = markdown(results, left_out)
     store.write_text(out / "report.md", text)
+    written = ["results.json", "report.md"]
     try:
         plots.plot_curves(curves, out / "curves.png")
+        written.append("curves.png")
     except ImportError:
         text += f"\n{plots.NEEDS_MATPLOTLIB}\n"
-    return text
+        # One from before would stand beside figures that it does not show.
+        (out / "curves.png").unlink(missing_ok=True)
+    return text, written
 
 
 def markdown(results: dict[str, Any], left_out: list[str]) -> str:

@@ -24,7 +24,8 @@ from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCall
 WARMUP = 0.1
 #: Settings that the oldest results were made with; what came later counts where it is used.
 N_FIRST_SETTINGS = 7
-EVALUATION_SEED = 10_000
+# Slots of an evaluation are seeded one by one from here on, far enough apart for no two seeds to share a start.
+_FIRST_EVALUATION_SEED, _EVALUATION_SEEDS_PER_RUN = 10_000, 1000
 
 
 class Job(NamedTuple):
@@ -66,6 +67,14 @@ class Job(NamedTuple):
     def run_hash(self) -> str:
         """Equal for runs with the same result."""
         return _digest([self.settings_hash, self.seed, self.reference])
+
+
+def evaluation_seed(job: Job) -> int:
+    """
+    :param job: a run
+    :return: seed of its evaluations: the same for all arms
+    """
+    return _FIRST_EVALUATION_SEED + _EVALUATION_SEEDS_PER_RUN * job.seed
 
 
 def _digest(data: Any) -> str:
@@ -111,7 +120,7 @@ def run(job: Job, progress: Callable[[int], None]) -> dict[str, Any]:
     torch.set_num_threads(1)
     model, selective, callbacks = build(job)
     eval_env = make_envs(job.env_id, job.eval_episodes, env_kwargs=job.settings.env_kwargs)
-    recorder = Recorder(eval_env, job.steps, job.evals, WARMUP, EVALUATION_SEED + job.seed, progress)
+    recorder = Recorder(eval_env, job.steps, job.evals, WARMUP, evaluation_seed(job), progress)
     model.learn(job.steps, callback=[*callbacks, recorder])
     result = {
         "env": job.env_id,

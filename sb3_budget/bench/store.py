@@ -60,3 +60,15 @@ def load_all(out: Path) -> list[dict[str, Any]]:
     """
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((out / "seeds").glob("*.json"))]
     return sorted(results, key=lambda result: (result["env"], result["arm"], result["seed"]))
+
+
+def command_of(out: Path) -> tuple[str, dict[str, float]] | None:
+    """
+    :param out: folder of the benchmark
+    :return: the command line that its report is of, and the returns whose price it gives; ``None`` without a report
+    """
+    path = out / "results.json"
+    if not path.is_file():
+        return None
+    settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+    return settings["command"], settings.get("targets", {})

@@ -74,8 +74,9 @@ def _arm(runs: list[dict[str, Any]], curves: Curves, stock: Curves | None, budge
     }
     if stock is not None:
         level = float(statistics.iqm(stock.finals))
-        levels = statistics.bootstrap_iqms(stock.finals, seed=1)
-        reach = _reach(curves, level, levels)
+        # The same seeds are resampled together: a seed on which both learn late is late for both.
+        paired = curves.seeds == stock.seeds
+        reach = _reach(curves, level, statistics.bootstrap_iqms(stock.finals, seed=0 if paired else 1))
         figures |= {
             "steps_to_stock_final": reach["steps"],
             "steps_to_stock_final_ci": reach["steps_ci"],
@@ -96,7 +97,8 @@ def areas(curves: Curves, budget: float) -> np.ndarray:
     :param budget: ledger steps up to which the mean height is taken
     :return: mean height of each seed's curve (n_seeds,)
     """
-    steps = np.append(curves.steps[curves.steps < budget], budget)
+    # From 0 on, also where steps were spent before the first evaluation.
+    steps = np.unique(np.concatenate([[0.0], curves.steps[curves.steps < budget], [budget]]))
     return statistics.area(steps, np.array([np.interp(steps, curves.steps, returns) for returns in curves.returns]))
 
 

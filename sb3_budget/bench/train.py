@@ -10,7 +10,7 @@ from stable_baselines3.common.logger import configure
 
 from sb3_budget.bench.envs import make_envs
 from sb3_budget.bench.recorder import evaluate
-from sb3_budget.bench.run import EVALUATION_SEED, Job, build
+from sb3_budget.bench.run import Job, build, evaluation_seed
 
 
 def train(job: Job, out: Path, tensorboard: str | None) -> str:
@@ -36,6 +36,6 @@ def train(job: Job, out: Path, tensorboard: str | None) -> str:
         if normalizer is not None:
             normalizer.save(str(out / "vecnormalize.pkl"))
     eval_env = make_envs(job.env_id, job.eval_episodes, env_kwargs=job.settings.env_kwargs)
-    returns = evaluate(model, eval_env, EVALUATION_SEED + job.seed)
+    returns = evaluate(model, eval_env, evaluation_seed(job))
     eval_env.close()
     return f"return {returns.mean():.1f} +/- {returns.std():.1f} over {len(returns)} episodes; saved in {out}"

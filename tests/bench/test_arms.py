@@ -51,6 +51,11 @@ def test_gated_arms_have_their_quantile(name, quantile):
     assert callback.gate.quantile == quantile
 
 
+def test_a_file_that_switches_staggering_on_later_does_not_switch_the_arm_off():
+    settings = SETTINGS._replace(stagger={"enabled": False})
+    assert arms.wrap("stagger", make_vec_env("CartPole-v1", 2), settings, 0).enabled
+
+
 def test_random_gate_stops_at_the_rate_it_copies():
     callback = arms.callback("random-gate", SETTINGS, 0, REFERENCE)
     assert isinstance(callback.gate, RandomGate)

@@ -105,6 +105,21 @@ def test_plot_writes_the_report_again(tmp_path):
     assert "seeds that got there" in (tmp_path / "report.md").read_text()
 
 
+def test_plot_keeps_the_command_and_the_return_that_was_asked_for(tmp_path):
+    assert bench(tmp_path, "--arms", "stock", "--seeds", "1", "--target-return", "5") == 0
+    before = (tmp_path / "report.md").read_text()
+    assert cli.main(["plot", str(tmp_path)]) == 0
+    assert (tmp_path / "report.md").read_text() == before and "seeds that got there" in before
+
+
+def test_a_process_that_is_killed_costs_its_own_run_only(tmp_path, capsys):
+    arguments = ["--env", "tests.bench.killer:Killer-v0", "--n-envs", "1", "--n-steps", "64", "--steps", "64"]
+    more = ["--evals", "1", "--eval-episodes", "1", "--jobs", "2", "--arms", "stock", "--seeds", "3", "--out", str(tmp_path)]
+    assert cli.main(["bench", *arguments, *more]) == 1
+    assert [run["seed"] for run in store.load_all(tmp_path)] == [0, 2]
+    assert "its process was killed" in capsys.readouterr().err
+
+
 def test_train_saves_model_and_statistics(tmp_path, capsys):
     arguments = ["--env", ENV, "--steps", "256", "--n-envs", "4", "--n-steps", "16", "--out", str(tmp_path)]
     assert cli.main(["train", *arguments]) == 0
@@ -186,6 +201,8 @@ def test_quick_is_the_first_published_seed_of_stock_and_of_what_is_recommended()
         (["bench", "--env", ENV, "--seeds", "0"], "at least 1"),
         (["bench", "--env", ENV, "--steps", "many"], "invalid"),
         (["bench", "--env", ENV, "--steps", "100"], "less than one rollout"),
+        (["bench", "--env", ENV, "--arms", "stock,grpo", "--n-envs", "6"], "groups of 4, which do not divide 6 envs"),
+        (["bench", "--env", ENV, "--arms", "stock,stock+a/b"], "must not contain a slash"),
         (["bench", "--env", ENV, "--hyperparams", "/nowhere.yml"], "no hyperparameter file"),
         (["bench", "--env", ENV, "--arm-hyperparams", "select=x.yml"], "an arm of --arms"),
         (["bench", "--env", ENV, "--target-return", "lots"], "is no number"),

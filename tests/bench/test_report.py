@@ -15,7 +15,7 @@ def result(arm, seed, returns, steps=(0, 100, 200), env="CartPole-v1", settings_
         "env": env,
         "arm": arm,
         "seed": seed,
-        "settings": {"n_envs": 4},
+        "settings": {"n_envs": 4, "steps": steps[-1], "evals": len(steps) - 1, "eval_episodes": 1},
         "settings_hash": settings_hash,
         "run_hash": f"{arm}{seed}",
         "reference": None,
@@ -66,7 +66,8 @@ def test_a_seed_reaches_a_return_at_its_own_evaluations(tmp_path):
 
 def test_report_shows_every_arm_with_what_it_is(tmp_path):
     save(tmp_path, result("stock", 0, [0, 5, 10]), result("full", 0, [0, 20, 40]), result("full", 1, [0, 20, 40]))
-    text = report.write_report(tmp_path, "the command", {"CartPole-v1": 30.0})
+    text, written = report.write_report(tmp_path, "the command", {"CartPole-v1": 30.0})
+    assert set(written) == {path.name for path in tmp_path.iterdir()} - {"seeds"}
     assert text == (tmp_path / "report.md").read_text()
     for expected in ("the command", "| stock", "| full", "4.00", "0.25", "never", "1/1", "2/2", "value gate"):
         assert expected in text
@@ -85,6 +86,43 @@ def test_runs_with_other_settings_are_left_out_and_named(tmp_path):
     grouped, left_out = group(runs)
     assert [run["seed"] for run in grouped["CartPole-v1"]["stock"]] == [0, 1]
     assert left_out == ["CartPole-v1, stock, seed 2: left out, it ran with other settings"]
+
+
+def test_runs_that_were_asked_for_come_before_others():
+    older = [result("stock", seed, [0, 5, 10], settings_hash="older") for seed in range(3)]
+    newer = [result("stock", seed, [0, 5, 10], steps=(0, 50, 100), settings_hash="newer") for seed in (3, 4)]
+    ours = [result("full", 3, [0, 5, 10], steps=(0, 50, 100), settings_hash="full")]
+    grouped, left_out = group([*older, *newer, *ours], {"newer", "full"})
+    assert [run["seed"] for run in grouped["CartPole-v1"]["stock"]] == [3, 4] and len(left_out) == 3
+    _, left_out = group([*older, *ours])
+    assert left_out == ["CartPole-v1: arms with different budgets stand beside each other: stock 200, full 100"]
+
+
+def test_stock_reaches_its_own_final_and_so_does_its_like(tmp_path):
+    for arm in ("stock", "stagger"):
+        save(tmp_path, *(result(arm, seed, [0, 5 * (seed + 1), 10 * (seed + 1)]) for seed in range(5)))
+    report.write_report(tmp_path, "", {})
+    figures = json.loads((tmp_path / "results.json").read_text())["arms"]
+    for arm in ("stock", "stagger"):
+        # By seed the end is the final, and so it is in every resample of seeds.
+        assert figures[arm]["steps_to_stock_final_ci"] == [200.0, 200.0]
+
+
+def test_steps_before_the_first_evaluation_count():
+    late = align([result("stagger", 0, [0, 10, 10], steps=(50, 100, 200))])
+    # 0 until step 50, a slope until 100, and 10 from there on.
+    np.testing.assert_allclose(summary.areas(late, 200), [(25 * 10 + 100 * 10) / 200])
+
+
+def test_a_picture_that_cannot_be_drawn_is_not_said_to_be(tmp_path, monkeypatch):
+    def missing(*_):
+        raise ImportError
+
+    save(tmp_path, result("stock", 0, [0, 5, 10]))
+    (tmp_path / "curves.png").write_bytes(b"of other figures")
+    monkeypatch.setattr(report.plots, "plot_curves", missing)
+    _, written = report.write_report(tmp_path, "", {})
+    assert written == ["results.json", "report.md"] and not (tmp_path / "curves.png").exists()
 
 
 def test_curves_of_different_lengths_meet_at_the_shorter_one():

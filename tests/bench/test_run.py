@@ -35,6 +35,19 @@ def test_a_run_reports_its_curve_and_its_budget():
     assert result["mean_length"] > 1
 
 
+def test_the_record_holds_what_the_algorithm_logs_after_its_rollouts_and_all_resets():
+    grouped = run.run(job("grpo"), lambda _: None)
+    assert "budget/group_coefficient" in grouped["log"]
+    stock = run.run(job(), lambda _: None)
+    assert stock["ledger"]["resets"] == 4 + sum(stock["episodes"].values())
+
+
+def test_evaluations_of_different_seeds_share_no_start():
+    slots = {run.evaluation_seed(job(seed=seed)) + slot for seed in range(10) for slot in range(100)}
+    assert len(slots) == 10 * 100
+    assert run.evaluation_seed(job("full")) == run.evaluation_seed(job("stock"))
+
+
 @pytest.mark.parametrize("arm", [name for name in arms.ARMS if name != "stock"])
 def test_every_arm_trains_and_spends_the_same_ledger(arm):
     reference = arms.Reference(0.5, 15.0) if arms.copied_arm(arm) else None
