@@ -13,6 +13,8 @@ from sb3_budget.bench.settings import Settings, algorithm_arguments
 
 OUR_WRAPPER = "sb3_budget.StaggeredResetVecEnv"
 OUR_GATE = "sb3_budget.SelectiveRolloutCallback"
+OUR_SWITCH = "sb3_budget.StaggeredResetCallback"
+"""Switches the wrapper of the training environment on in RL Zoo. Here the arm does."""
 OUR_ALLOCATOR = "sb3_budget.BudgetAllocatorCallback"
 OUR_REPLAY = "sb3_budget.ZeroVarianceCallback"
 REFUSED = {
@@ -65,7 +67,10 @@ def _settings(entry: dict[str, Any], algorithm: type[PPO] | type[DQN], where: st
     normalize = _mapping(rest.pop("normalize", False))
     env_kwargs = _mapping(rest.pop("env_kwargs", {}))
     (stagger,) = _our_arguments(rest.pop("vec_env_wrapper", None), [OUR_WRAPPER], where)
-    selective, allocator, replay = _our_arguments(rest.pop("callback", None), [OUR_GATE, OUR_ALLOCATOR, OUR_REPLAY], where)
+    ours = [OUR_GATE, OUR_ALLOCATOR, OUR_REPLAY, OUR_SWITCH]
+    selective, allocator, replay, switch = _our_arguments(rest.pop("callback", None), ours, where)
+    if switch:
+        raise ValueError(f"{where}: {OUR_SWITCH} is not supported here with arguments, {', '.join(switch)}")
     buffer = _mapping(rest.pop("rollout_buffer_kwargs", {}))
     if rest.get("policy", "MlpPolicy") == "MlpPolicy":
         rest.pop("policy", None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def test_what_the_file_leaves_out_is_not_filled_from_our_defaults(tmp_path):
         ("CartPole-v1: {frame_stack: 4}", "frame_stack is not supported"),
         ("CartPole-v1: {learning_rte: 0.1}", "unknown learning_rte"),
         ("CartPole-v1: {callback: stable_baselines3.common.callbacks.EvalCallback}", "EvalCallback is not supported"),
+        ("CartPole-v1: {callback: [{sb3_budget.StaggeredResetCallback: {n_blocks: 3}}]}", "with arguments, n_blocks"),
         ("CartPole-v1: {policy_kwargs: \"dict(a=open('x'))\"}", "cannot read"),
         ("Pendulum-v1: {n_epochs: 3}", "no entry for CartPole-v1"),
         ("[1, 2]", "must map env ids"),
@@ -98,6 +100,21 @@ def test_literals_run_no_code(text):
 
 def test_literals_nest():
     assert literal("dict(a=[1, (-2.5, None)], b={'c': True})", {"dict": dict}) == {"a": [1, (-2.5, None)], "b": {"c": True}}
+
+
+@pytest.mark.parametrize("page", ["misc/cli.md", "guide/rl_zoo.md"])
+def test_the_files_in_the_docs_can_be_read(tmp_path, page):
+    text = (EXAMPLES.parents[1] / "docs" / page).read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        settings, _ = read_hyperparams(write(tmp_path, block), "HalfCheetah-v5")
+        assert settings.n_envs == 64 and "gate" in settings.selective
+
+
+def test_the_file_for_rl_zoo_can_be_read():
+    settings, steps = read_hyperparams(str(EXAMPLES.parent / "zoo" / "ppo.yml"), "Pendulum-v1")
+    assert (settings.stagger, settings.selective, steps) == ({"enabled": False}, {"gate": 0.4}, 300_000)
 
 
 @pytest.mark.parametrize("name", ["one_env", "many_envs"])
