@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from sb3_budget.buffers.finished_group_buffer import FinishedGroupBufferMixin
 from sb3_budget.buffers.group_rollout_buffer import GroupBufferMixin
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
+from sb3_budget.vec_env.start_pool import StartPool
 
 if TYPE_CHECKING:
     from sb3_budget.algorithms.grpo import GRPO
@@ -24,6 +26,8 @@ WHOLE_EPISODES = tuple(FinishedGroupBufferMixin.ADVANTAGES)
 ADVANTAGES = (*GroupBufferMixin.ADVANTAGES, *WHOLE_EPISODES)
 #: Groups are judged over so many rollouts, and do little below these numbers.
 ROLLOUTS, LEAST_COEFFICIENT, LEAST_PEERS = 20, 0.1, 0.5
+#: A pool should hear of half of the groups, looked at once so many have finished.
+GROUPS, LEAST_TOLD = 20, 0.5
 
 
 def controlled(venv: VecEnv) -> VecEnv:
@@ -113,8 +117,16 @@ def require_sense(model: GRPO, normalize_advantage: bool) -> None:
         raise ValueError(f"importance_sampling_level={model.importance_sampling_level!r} is neither 'step' nor 'episode'")
     if model.importance_sampling_level == "episode" and model.advantage != "outcome":
         raise ValueError("importance_sampling_level='episode' is for one advantage per episode: advantage='outcome'")
-    if model.beta < 0.0:
-        raise ValueError(f"beta={model.beta} must not be negative")
+    if model.group_size == 1 and isinstance(model.start_rule, StartPool):
+        raise ValueError("A StartPool looks at the spread of a group's returns, and group_size is 1")
+    if not 0.0 <= model.beta < math.inf:
+        raise ValueError(f"beta={model.beta} must be finite, and not negative")
+    if not 0.0 <= model.zero_tolerance < math.inf:
+        raise ValueError(f"zero_tolerance={model.zero_tolerance} must be finite, and not negative")
+    if not isinstance(model.remember_peers, (int, np.integer)) or model.remember_peers < 0:
+        raise ValueError(f"remember_peers={model.remember_peers!r} must be a number of episodes, at least 0")
+    if isinstance(model.clip_range_high, (int, float)) and not 0.0 < model.clip_range_high < math.inf:
+        raise ValueError(f"clip_range_high={model.clip_range_high} must be finite and positive")
     if model.reference_interval is not None and (model.beta == 0.0 or model.reference_interval < 1):
         raise ValueError(f"reference_interval={model.reference_interval} needs beta > 0, and at least one update")
     if model.zero_variance_shaping < 0.0 or (model.zero_variance_shaping > 0.0) != (model.good_return is not None):
@@ -156,4 +168,29 @@ class InertGroups:
         self._warned = True
         warnings.warn(
             f"Groups are inert: in the last {ROLLOUTS} rollouts {found}. What is trained is PPO.", UserWarning, stacklevel=2
+        )
+
+
+class UntoldGroups:
+    """Warns once when a pool of starts hears of few groups, since members of the others are stopped."""
+
+    def __init__(self) -> None:
+        self._n_finished = self._n_told = 0
+        self._warned = False
+
+    def watch(self, n_finished: int, n_told: int) -> None:
+        """
+        :param n_finished: Groups that finished in a rollout.
+        :param n_told: Those of them whose returns are all known.
+        """
+        self._n_finished += n_finished
+        self._n_told += n_told
+        if self._warned or self._n_finished < GROUPS or self._n_told >= LEAST_TOLD * self._n_finished:
+            return
+        self._warned = True
+        warnings.warn(
+            f"The StartPool has heard of {self._n_told} of {self._n_finished} groups: of the others a member was cut short, "
+            "and its return is not known. Stop less often (grace, quantile), or train on the pool without a gate",
+            UserWarning,
+            stacklevel=2,
         )

@@ -19,6 +19,7 @@ from sb3_budget.algorithms import group_update
 from sb3_budget.algorithms.group_checks import (
     WHOLE_EPISODES,
     InertGroups,
+    UntoldGroups,
     controlled,
     require_entropy_of_states,
     require_equal_starts,
@@ -161,7 +162,7 @@ class GRPO(PPO):
         self.reference_policy: ReferencePolicy | None = None
         self._starts: GroupStarts | None = None
         self._n_trainings = 0
-        self._inert = InertGroups()
+        self._inert, self._untold = InertGroups(), UntoldGroups()
         given = set(self._buffer_arguments).intersection(rollout_buffer_kwargs or {})
         if given:
             raise ValueError(f"{' and '.join(sorted(given))} of the buffer are arguments of GRPO itself")
@@ -267,7 +268,10 @@ class GRPO(PPO):
             except ValueError:
                 self._last_obs = None
                 raise
-        # From the source: a callback that ends a training leaves an end that the buffer has not seen.
+        else:
+            # A callback that ends a training leaves Stable-Baselines3 with the marks of the step before.
+            self._last_episode_starts = np.asarray(self._last_episode_starts, dtype=bool) & (self._control.ages == 0)
+        # From the source: it leaves an end that the buffer has not seen, too.
         self.rollout_buffer.continue_from(self._control.ages - 1)
         return prepared
 
@@ -313,7 +317,8 @@ class GRPO(PPO):
         self.logger.record("budget/group_peers", statistics.mean_peers)
         if self.advantage == "residual":
             self.logger.record("budget/group_coefficient", statistics.coefficient)
-            self._inert.watch(statistics.coefficient, statistics.mean_peers)
+            if self.group_size > 1:
+                self._inert.watch(statistics.coefficient, statistics.mean_peers)
         if isinstance(buffer, FinishedGroupBufferMixin):
             self.logger.record("budget/row_age", buffer.row_age)
         if buffer.finished:
@@ -329,6 +334,7 @@ class GRPO(PPO):
         """Let the pool learn from finished groups, and leave those out of the update that it does not use."""
         # Returns as the environment gave them. Those of a group that we cut short are not all known.
         finished = [group for group in self.rollout_buffer.finished if np.isfinite(group.raw_returns).all()]
+        self._untold.watch(len(self.rollout_buffer.finished), len(finished))
         finished = [group for group in finished if pool.gave(group.group, group.episode)]
         groups = [(group.group, group.episode) for group in finished]
         used = pool.record([(*key, group.raw_returns) for key, group in zip(groups, finished, strict=True)])

@@ -198,11 +198,8 @@ class FinishedGroupBufferMixin(GroupBufferMixin):
         episode = played(columns, used)
         shuffled = self._thinning_rng.permutation(int(episode.max()) + 1)[episode]
         order = np.argsort(shuffled, kind="stable")
-        ends = np.cumsum(np.bincount(shuffled))
-        n_batches = max(1, len(used) // batch_size)
-        # Episodes go to the minibatch in whose equal share of the rows they end.
-        batch_of_episode = np.minimum((ends - 1) * n_batches // len(used), n_batches - 1)
-        for batch in np.unique(batch_of_episode):
+        batch_of_episode = row_weights.batches_of_at_least(np.bincount(shuffled), batch_size)
+        for batch in range(int(batch_of_episode.max()) + 1):
             chosen = order[batch_of_episode[shuffled[order]] == batch]
             yield self._get_samples(used[chosen]), numbered(shuffled[chosen])  # type: ignore[attr-defined]
 

@@ -98,6 +98,27 @@ def chunks(indices: ArrayLike, batch_size: int) -> list[NDArray[np.int64]]:
     return [checked[size * i // n_chunks : size * (i + 1) // n_chunks] for i in range(n_chunks)]
 
 
+def batches_of_at_least(sizes: ArrayLike, least: int) -> NDArray[np.int64]:
+    """
+    Deal whole episodes to minibatches, in order. What is left at the end joins the last one.
+
+    :param sizes: rows of each episode, at least one, shape (n,)
+    :param least: least number of rows of a minibatch, where there are so many
+    :return: number of each episode's minibatch, from 0, shape (n,)
+    """
+    rows = np.asarray(sizes, dtype=np.int64)
+    batches = np.zeros(len(rows), dtype=np.int64)
+    batch = filled = 0
+    for episode, size in enumerate(rows.tolist()):
+        batches[episode] = batch
+        filled += size
+        if filled >= least:
+            batch, filled = batch + 1, 0
+    if filled and batch:
+        batches[batches == batch] = batch - 1
+    return batches
+
+
 def effective_sample_size(weights: ArrayLike) -> float:
     """
     Number of equally weighted samples that would give as precise a mean, ``sum(w)^2 / sum(w^2)`` (Kish).

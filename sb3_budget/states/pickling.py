@@ -57,7 +57,15 @@ def is_shared(value: Any) -> bool:
     """
     if isinstance(value, (FunctionType, BuiltinFunctionType)):
         return "<" in value.__qualname__ or getattr(value, "__self__", None) is not None
-    return isinstance(value, SHARED_TYPES) or type(value).__module__.partition(".")[0] == "pygame"
+    return isinstance(value, SHARED_TYPES) or is_window(value)
+
+
+def is_window(value: Any) -> bool:
+    """
+    :param value: An attribute.
+    :return: Whether it is a window, clock or surface of pygame.
+    """
+    return type(value).__module__.partition(".")[0] == "pygame"
 
 
 class _Pickler(pickle.Pickler):

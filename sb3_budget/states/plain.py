@@ -12,8 +12,10 @@ from sb3_budget.states import pickling
 
 #: How an environment was built, and where its files are.
 BUILT = frozenset({"_ezpickle_args", "_ezpickle_kwargs", "render_mode", "tmp_xml_file_path"})
-#: What draws it: left alone while there is nothing, so that a restore closes no window of the target.
+#: What draws the environments of these libraries: left alone while there is nothing, so that a restore closes no window of the
+#: target. In others it is a window only if it is one of pygame, which stays with its owner whatever its name.
 DRAWING = frozenset({"screen", "window", "window_surface", "clock", "viewer", "isopen"})
+DRAWN_LIBRARIES = frozenset({"gymnasium", "gymnasium_robotics", "minigrid"})
 #: Tables of Gymnasium's toy text that never change, and take milliseconds to copy.
 TABLES = frozenset({"P", "initial_state_distrib"})
 TOY_TEXT = "gymnasium.envs.toy_text"
@@ -37,10 +39,10 @@ def restore(env: Any, payload: bytes, left: Iterable[str] = ()) -> None:
     """
     attributes = pickling.load(payload, env)
     for name in _attributes(env, left):
-        if name not in attributes and name not in DRAWING:
+        if name not in attributes and name not in _drawing(env):
             # It came into being after the state was saved.
             delattr(env, name)
-    vars(env).update(attributes)
+    vars(env).update({name: value for name, value in attributes.items() if not pickling.is_window(vars(env).get(name))})
 
 
 def reseed(env: gym.Env, seed: int) -> None:
@@ -62,8 +64,13 @@ def _attributes(env: Any, left: Iterable[str]) -> dict[str, Any]:
     skipped = BUILT.union(left)
     if type(env).__module__.startswith(TOY_TEXT):
         skipped |= TABLES
+    drawing = _drawing(env)
     return {
         name: value
         for name, value in vars(env).items()
-        if name not in skipped and not pickling.is_shared(value) and not (name in DRAWING and (value is None or value is True))
+        if name not in skipped and not pickling.is_shared(value) and not (name in drawing and (value is None or value is True))
     }
+
+
+def _drawing(env: Any) -> frozenset[str]:
+    return DRAWING if type(env).__module__.partition(".")[0] in DRAWN_LIBRARIES else frozenset()

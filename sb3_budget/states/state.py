@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from stable_baselines3.common.monitor import Monitor
 
 from sb3_budget.states.adapters import MUJOCO, PLAIN, Adapter, find_adapter, full_name
 from sb3_budget.states.layers import chain, keeper, restore_layer, save_layer, unrecorded
@@ -224,9 +225,13 @@ def _replay(env: gym.Env, history: History) -> int:
         env.unwrapped.np_random = copy.deepcopy(history.generator)
     env.reset(seed=history.seed, options=history.options)
     generators = {after: generator for after, generator in history.generators}
+    monitors = [layer for layer in chain(env) if isinstance(layer, Monitor)]
     for number in range(len(history.actions) + 1):
         if number in generators:
             env.np_random = copy.deepcopy(generators[number])
         if number < len(history.actions):
             env.step(history.actions[number])
+            for monitor in monitors:
+                # A past may be longer than the time limit, where an episode was given the full time again half-way.
+                monitor.needs_reset = False
     return len(history.actions)

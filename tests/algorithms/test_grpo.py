@@ -20,6 +20,7 @@ from sb3_budget import (
     EpisodeControlVecEnv,
     GroupDictRolloutBuffer,
     GroupRolloutBuffer,
+    RandomGate,
     SelectiveRolloutCallback,
     StaggeredResetVecEnv,
     Start,
@@ -226,6 +227,33 @@ def test_after_a_callback_has_ended_a_training_rows_still_find_their_episode():
     assert_one_start_per_episode(recorder.rollouts, group_size=4)
 
 
+def test_after_a_callback_has_ended_a_training_rows_know_their_age():
+    class Break(BaseCallback):
+        """Ends the training at the step after an end of slot 0."""
+
+        def _on_training_start(self):
+            self.ended = False
+
+        def _on_step(self):
+            ended, self.ended = self.ended, bool(self.locals["dones"][0]) and self.num_timesteps > 100
+            return not ended
+
+    model = GRPO("MlpPolicy", contexts(4), group_size=4, advantage="outcome", **SMALL)
+    model.learn(10**5, callback=Break())
+    assert (model._control.ages > 0).any()
+    ages, times, add = [], [], model.rollout_buffer.add
+
+    def noted(*args):
+        add(*args)
+        times.append(model.rollout_buffer.times[model.rollout_buffer.pos - 1].copy())
+        ages.append(model._control.ages.copy())
+
+    model.rollout_buffer.add = noted
+    model.learn(64, reset_num_timesteps=False)
+    # The step that a row is of has made its slot one older, or has ended the episode.
+    np.testing.assert_array_equal(np.where(np.array(ages) > 0, np.array(ages) - 1, np.array(times)), np.array(times))
+
+
 def test_it_works_under_normalisation_with_a_gate_and_an_ensemble():
     venv = VecNormalize(EpisodeControlVecEnv(make_vec_env("Pendulum-v1", 8, seed=0)))
     arguments = {**SMALL, "batch_size": 128}
@@ -332,6 +360,15 @@ def test_misuse_is_refused():
         GRPO("MlpPolicy", EpisodeControlVecEnv(contexts(4), enabled=False), **SMALL)
     with pytest.raises(ValueError, match="advantage of the buffer are arguments of GRPO itself"):
         GRPO("MlpPolicy", contexts(4), rollout_buffer_kwargs={"advantage": "gae"}, **SMALL)
+    for arguments, message in (
+        ({"group_size": 1, "start_rule": StartPool(4)}, "group_size is 1"),
+        ({"beta": float("nan")}, "beta=nan"),
+        ({"zero_tolerance": float("inf")}, "zero_tolerance=inf"),
+        ({"remember_peers": 2.5}, "remember_peers=2.5 must be a number"),
+        ({"clip_range_high": -0.5}, "clip_range_high=-0.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GRPO("MlpPolicy", contexts(4), **arguments, **SMALL)
     with pytest.raises(ValueError, match="use GroupDictRolloutBuffer"):
         GroupRolloutBuffer(8, Named.observation_space, spaces.Discrete(2), n_envs=4)
 
@@ -379,6 +416,13 @@ def test_a_pool_learns_from_groups_and_leaves_out_those_without_a_spread(tmp_pat
     np.testing.assert_array_equal(loaded.start_rule.entries.visits, pool.entries.visits)
     loaded.learn(512, reset_num_timesteps=False)
     assert loaded.start_rule.entries.visits.sum() > pool.entries.visits.sum()
+
+
+def test_a_pool_that_hears_of_few_groups_says_so():
+    model = GRPO("MlpPolicy", contexts(8), group_size=4, start_rule=StartPool(20, seed=0), advantage="outcome", **SMALL)
+    gate = SelectiveRolloutCallback(RandomGate(0.5), check_interval=3, grace=3, warmup=0, audit_fraction=0.0)
+    with pytest.warns(UserWarning, match="StartPool has heard of"):
+        model.learn(1024, callback=gate)
 
 
 def test_an_update_may_lose_all_its_rows():

@@ -234,13 +234,16 @@ def test_aggregation_changes_the_update(aggregation):
 
 
 def test_ratios_of_episodes_train_on_whole_episodes():
-    model = GRPO("MlpPolicy", corridors(), group_size=2, advantage="outcome", importance_sampling_level="episode", **SMALL)
-    batches = []
+    arguments = {**SMALL, "batch_size": 8, "importance_sampling_level": "episode"}
+    model = GRPO("MlpPolicy", corridors(), group_size=2, advantage="outcome", **arguments)
+    batches, epochs = [], []
     get_episodes = model.rollout_buffer.get_episodes
 
     def recorded(batch_size):
+        epochs.append([])
         for samples, episodes in get_episodes(batch_size):
             batches.append((model.rollout_buffer, np.bincount(episodes)))
+            epochs[-1].append(len(episodes))
             yield samples, episodes
 
     model.rollout_buffer.get_episodes = recorded
@@ -248,6 +251,9 @@ def test_ratios_of_episodes_train_on_whole_episodes():
     model.learn(512)
     assert (parameters(model) != before).any()
     assert all((lengths > 0).all() and lengths.max() <= 11 for _, lengths in batches)
+    # Where an epoch has so many rows, no minibatch has fewer.
+    assert any(len(epoch) > 1 for epoch in epochs)
+    assert all(min(epoch) >= min(8, sum(epoch)) for epoch in epochs)
 
 
 def test_groups_that_are_alike_can_be_shaped_by_entropy():
@@ -343,7 +349,7 @@ def test_a_model_can_be_saved_loaded_and_watched(tmp_path):
         ({"advantage": "gae", "remember_peers": 2}, "remember_peers=2 has no part in advantage='gae'"),
         ({"importance_sampling_level": "episode"}, "is for one advantage per episode"),
         ({"importance_sampling_level": "token"}, "is neither 'step' nor 'episode'"),
-        ({"beta": -0.1}, "beta=-0.1 must not be negative"),
+        ({"beta": -0.1}, "beta=-0.1 must be finite, and not negative"),
         ({"reference_interval": 2}, "reference_interval=2 needs beta > 0"),
         ({"zero_variance_shaping": 0.1, "advantage": "outcome"}, "goes together with good_return"),
         ({"zero_variance_shaping": 0.1, "good_return": 0.0}, "has no part in advantage='residual'"),

@@ -24,6 +24,18 @@ def plausible(count: int, n_draws: int, probability: float, n_tests: int = 1) ->
     return bool(abs(count - n_draws * probability) <= width)
 
 
+@EXAMPLES
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=60), least=st.integers(1, 100))
+def test_minibatches_of_episodes_have_at_least_so_many_rows(sizes, least):
+    batches = core.batches_of_at_least(sizes, least)
+    rows = np.bincount(batches, weights=sizes)
+    assert (np.diff(batches) >= 0).all() and set(np.diff(batches)) <= {0, 1} and batches[0] == 0
+    assert rows.min() >= min(least, sum(sizes))
+    # No larger than needed, but for the last, which takes what is left.
+    last_sizes = [sizes[np.flatnonzero(batches == batch)[-1]] for batch in range(len(rows))]
+    assert all(full - last < least for full, last in zip(rows[:-1], last_sizes, strict=False))
+
+
 def thin(weights, rng: np.random.Generator) -> np.ndarray:
     return core.thin(core.inclusion_probabilities(weights), rng)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils import EzPickle
+from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common.monitor import Monitor
 
 from sb3_budget.states import (
@@ -225,6 +226,19 @@ def test_noise_that_was_reseeded_is_played_again_too():
     other.set_state(later)
     np.testing.assert_array_equal(other.unwrapped.position, later.observation[0])
     assert_same(play(other, [1, 2, 0]), first)
+
+
+def test_a_past_that_is_longer_than_the_time_limit_is_played_again_under_a_monitor():
+    register_adapter(Walk, REPLAY)
+    env = ready(StateWrapper(Monitor(TimeLimit(Walk(), 20))))
+    play(env, [1] * 15)
+    env.set_state(env.get_state(), keep_time=False)
+    play(env, [1] * 10)
+    later = env.get_state()
+    first = play(env, [1, 2, 0])
+    env.set_state(later)
+    assert_same(play(env, [1, 2, 0]), first)
+    assert not env.env.needs_reset
 
 
 def test_what_cannot_be_saved_is_named():

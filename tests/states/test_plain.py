@@ -104,6 +104,44 @@ def test_an_open_window_stays_open():
     assert env.unwrapped.screen == "a window"
 
 
+def test_attributes_with_names_of_windows_are_state_in_environments_of_ones_own():
+    class Door(gym.Env):
+        observation_space, action_space = gym.spaces.Discrete(2), gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.isopen, self.clock, self.steps = True, None, 0
+            return 0, {}
+
+        def step(self, action):
+            self.steps += 1
+            if self.steps == 20:
+                self.isopen, self.clock = False, 5
+            return 0, float(self.isopen), False, False, {}
+
+    env = Door()
+    env.reset(seed=0)
+    state = save_state(env)
+    for _ in range(25):
+        env.step(0)
+    restore_state(env, state)
+    assert (env.isopen, env.clock, env.step(0)[1]) == (True, None, 1.0)
+
+
+def test_a_window_of_pygame_stays_open_whatever_the_state_says():
+    class Surface:
+        """Of pygame, by name."""
+
+    Surface.__module__ = "pygame.surface"
+    env = Machine()
+    env.reset(seed=0)
+    env.window = None
+    state = save_state(env)
+    window = env.window = Surface()
+    restore_state(env, state)
+    assert env.window is window
+
+
 def test_tables_of_toy_text_are_not_copied():
     env = gym.make("Taxi-v4")
     env.reset(seed=0)
