@@ -97,7 +97,8 @@ class ConvergenceGate:
     :param arm_at: Nothing is cut while the share of groups with zero variance is smaller, in ``[0, 1]``: where groups
         hardly ever have none, there is little to save and the precision is a guess.
     :param audit_fraction: Chance that a group runs on which the gate would cut, in ``[0, 1]``; positive where the threshold
-        is calibrated. The audit of the callback, which is one of single episodes, does not concern this gate.
+        is calibrated or ``arm_at`` is positive. The audit of the callback, which is one of single episodes, does not concern
+        this gate.
     :param distance: ``"actions"`` (default): mean edit distance of discrete actions, in ``[0, 1]``; for Gaussian ones
         the mean squared distance beyond the policy's noise. ``"returns"``: spread of the estimated returns, for dense
         rewards. Or a function of a :class:`~sb3_budget.core.convergence_gate.GroupPrefixes`.
@@ -131,6 +132,11 @@ class ConvergenceGate:
             raise ValueError(
                 f"audit_fraction={audit_fraction} and calibration_groups={calibration_groups} must be positive for a "
                 "threshold that is calibrated on groups which run on: give a threshold, or let some run on"
+            )
+        if audit_fraction == 0.0 and arm_at > 0.0:
+            raise ValueError(
+                f"audit_fraction=0 lets no group run on that is cut, so that arm_at={arm_at} would look at all others alone: "
+                "let some run on, or set arm_at=0"
             )
         if not tolerance >= 0.0:
             raise ValueError(f"tolerance={tolerance} must not be negative")

@@ -256,6 +256,7 @@ def test_whoever_is_stopped_is_stopped_with_all_mates_in_that_episode(seed, grou
         ({"arm_at": -0.1}, r"arm_at=-0.1 must lie in \[0, 1\]"),
         ({"audit_fraction": 0.0}, "give a threshold, or let some run on"),
         ({"calibration_groups": 0}, "give a threshold, or let some run on"),
+        ({"threshold": 0.0, "audit_fraction": 0.0}, "let some run on, or set arm_at=0"),
         ({"tolerance": -1.0}, "tolerance=-1.0 must not be negative"),
         ({"distance": "states"}, "distance='states' is not one of"),
         ({"fate": "keep"}, "fate='keep' is neither 'stop' nor 'drop'"),
