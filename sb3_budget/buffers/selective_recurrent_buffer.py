@@ -25,8 +25,15 @@ class SelectiveRecurrentBufferMixin(SelectiveBufferMixin):
     A minibatch is a stretch of the rollout that holds about ``batch_size`` kept rows.
     """
 
+    hidden_state_shape: tuple[int, int, int, int]
+
+    def reset(self) -> None:
+        # The parent makes room for hidden states by this shape, and for all else by the number of rows.
+        self.hidden_state_shape = (self._next_size or self.buffer_size, *self.hidden_state_shape[1:])
+        super().reset()
+
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
-        if self.uniform:
+        if self._takes_stock_batches(batch_size):
             yield from super().get(batch_size)
             return
         self._flatten_once()

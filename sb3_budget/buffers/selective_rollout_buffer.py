@@ -67,6 +67,7 @@ class SelectiveBufferMixin:
         self._thinning_rng = np.random.default_rng(seed)
         self._seeded = seed is not None
         self._next_size: int | None = None
+        self._resized = False
         super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)  # type: ignore[call-arg]  # the parent is a rollout buffer
 
     def seed(self, seed: int | None) -> None:
@@ -91,7 +92,9 @@ class SelectiveBufferMixin:
         self._next_size = buffer_size
 
     def reset(self) -> None:
-        self.buffer_size = self._next_size or self.buffer_size
+        if self._next_size is not None and self._next_size != self.buffer_size:
+            self.buffer_size = self._next_size
+            self._resized = True
         self._next_size = None
         shape = (self.buffer_size, self.n_envs)
         self.stops: NDArray[np.bool_] = np.zeros(shape, dtype=bool)
@@ -147,13 +150,22 @@ class SelectiveBufferMixin:
         return row_weights.effective_sample_size(self.weights)
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
-        if self.uniform:
+        if self._takes_stock_batches(batch_size):
             yield from super().get(batch_size)  # type: ignore[misc]  # the parent is a rollout buffer
             return
         self._flatten_once()
         kept = self._draw_kept()
         for rows in row_weights.chunks(kept, batch_size or len(kept)):
             yield self._get_samples(rows)  # type: ignore[attr-defined]  # the parent is a rollout buffer
+
+    def _takes_stock_batches(self, batch_size: int | None) -> bool:
+        """
+        :param batch_size: Size of a minibatch.
+        :return: Whether the parent deals the rows. Not where a resize has left it a last minibatch of one row: the algorithm
+            has warned of those of its own ``n_steps`` only, and some divide by the standard deviation of one advantage.
+        """
+        leaves_one = batch_size is not None and self._resized and (self.buffer_size * self.n_envs) % batch_size == 1
+        return self.uniform and not leaves_one
 
     def _draw_kept(self) -> NDArray[np.int64]:
         """

@@ -21,13 +21,14 @@ class AdaptiveHorizonCallback(BaseCallback):
         venv = StaggeredResetVecEnv(make_vec_env("HalfCheetah-v5", n_envs=64), horizon_budget=horizons)
         model.learn(300_000, callback=AdaptiveHorizonCallback(horizons))
 
-    Episodes that a gate has stopped are not recorded, since they were not stopped at random.
+    Episodes that a gate has stopped are not recorded, since they were not stopped at random. Of those that are longer than the
+    horizon, because the environment's own limit is, the steps within it are.
 
     :param horizons: What the environment's ``horizon_budget`` is.
     :param replan_every: Steps between two plans. A plan with a horizon of 1000 takes about half a second.
     :param verbose: Verbosity level.
     :raises ValueError: if ``replan_every`` is not positive, or, when training starts, the environment does not draw from
-        these horizons.
+        these horizons, or its wrapper has ``enabled=False``.
     """
 
     def __init__(self, horizons: AdaptiveHorizons, replan_every: int = 20_000, verbose: int = 0):
@@ -43,6 +44,11 @@ class AdaptiveHorizonCallback(BaseCallback):
             raise ValueError(
                 "AdaptiveHorizonCallback records for the horizons that the environment draws from: "
                 "StaggeredResetVecEnv(venv, horizon_budget=horizons), with the same object"
+            )
+        if not venv.enabled:
+            raise ValueError(
+                "The training environment's StaggeredResetVecEnv has enabled=False: it draws no lengths. If "
+                "StaggeredResetCallback is to switch it on, list that callback first"
             )
         self._venv = venv
 
@@ -60,7 +66,7 @@ class AdaptiveHorizonCallback(BaseCallback):
             reason = self.locals["infos"][slot]["sb3_budget"]["reason"]
             seen = self._rewards[slot]
             if seen is not None and reason != "stopped":
-                self.horizons.record(seen, terminated=reason == "terminated")
+                self.horizons.record(seen[: self.horizons.horizon], terminated=reason == "terminated")
             self._rewards[slot] = []
         return True
 

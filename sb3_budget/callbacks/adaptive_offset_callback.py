@@ -13,6 +13,8 @@ from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
 #: By so much of an even share the share of a block must have changed for slots to be dealt anew.
 CHANGE = 0.25
+#: Number of blocks where neither the user nor snapshots say it.
+BLOCKS = 10
 
 
 class AdaptiveOffsetCallback(BaseCallback):
@@ -29,7 +31,8 @@ class AdaptiveOffsetCallback(BaseCallback):
     an uneven deal changes is how many slots pass together. With ``mode="snapshot"`` of the wrapper the shares are those
     of the blocks that episodes begin in, and a block with a larger error gets more steps.
 
-    :param n_blocks: Number of blocks that the horizon is divided into.
+    :param n_blocks: Number of blocks that the horizon is divided into. By default 10, or with ``mode="snapshot"`` as many as
+        the snapshots have, which is the only number that fits them.
     :param period: Number of rollouts between two checks.
     :param min_entropy: Normalised entropy of the phases under which slots are shifted anew, in ``[0, 1]``.
     :param uniform: Share of the slots dealt evenly, in ``[0, 1]``.
@@ -43,7 +46,7 @@ class AdaptiveOffsetCallback(BaseCallback):
 
     def __init__(
         self,
-        n_blocks: int = 10,
+        n_blocks: int | None = None,
         period: int = 20,
         min_entropy: float = 0.8,
         uniform: float = 1.0,
@@ -51,14 +54,17 @@ class AdaptiveOffsetCallback(BaseCallback):
         verbose: int = 0,
     ):
         super().__init__(verbose)
-        if n_blocks < 2 or period < 1:
+        if (n_blocks is not None and n_blocks < 2) or period < 1:
             raise ValueError(f"n_blocks={n_blocks} must be at least 2 and period={period} at least 1")
         if not (0.0 <= uniform <= 1.0 and 0.0 <= min_entropy <= 1.0 and 0.0 < ema <= 1.0):
             raise ValueError(f"uniform={uniform} and min_entropy={min_entropy} must lie in [0, 1], ema={ema} in (0, 1]")
         self.n_blocks, self.period, self.min_entropy, self.uniform, self.ema = n_blocks, period, min_entropy, uniform, ema
+        self._n_rollouts = 0
+        self._divide(n_blocks or BLOCKS)
+
+    def _divide(self, n_blocks: int) -> None:
         self.value_errors = np.full(n_blocks, np.nan)
         self._counts = np.zeros(n_blocks, dtype=np.int64)
-        self._n_rollouts = 0
         self._dealt: np.ndarray | None = None
 
     def _init_callback(self) -> None:
@@ -67,8 +73,15 @@ class AdaptiveOffsetCallback(BaseCallback):
         if venv is None or not venv.enabled:
             raise ValueError("AdaptiveOffsetCallback needs an enabled StaggeredResetVecEnv around the base VecEnv")
         assert venv.horizon is not None
-        if self.n_blocks > venv.horizon:
-            raise ValueError(f"n_blocks={self.n_blocks} exceeds the horizon of {venv.horizon} steps")
+        n_blocks = self.n_blocks or venv.snapshot_blocks or BLOCKS
+        if n_blocks > venv.horizon:
+            raise ValueError(f"n_blocks={n_blocks} exceeds the horizon of {venv.horizon} steps")
+        if venv.snapshot_blocks not in (None, n_blocks):
+            raise ValueError(
+                f"n_blocks={n_blocks} cannot replace the {venv.snapshot_blocks} blocks of the snapshots: leave it out"
+            )
+        if n_blocks != len(self.value_errors):
+            self._divide(n_blocks)
         self._venv = venv
 
     def _on_training_start(self) -> None:
@@ -85,8 +98,9 @@ class AdaptiveOffsetCallback(BaseCallback):
         assert self._venv.horizon is not None
         buffer = self.model.rollout_buffer
         # A row holds the state before its step.
-        blocks = phase_blocks(np.array(self._ages[:-1]), self._venv.horizon, self.n_blocks)
-        self._counts += np.bincount(blocks.ravel(), minlength=self.n_blocks)
+        n_blocks = len(self.value_errors)
+        blocks = phase_blocks(np.array(self._ages[:-1]), self._venv.horizon, n_blocks)
+        self._counts += np.bincount(blocks.ravel(), minlength=n_blocks)
         errors = np.abs(buffer.returns - buffer.values)
         for block in np.unique(blocks).tolist():
             error, old = float(errors[blocks == block].mean()), self.value_errors[block]
@@ -105,10 +119,11 @@ class AdaptiveOffsetCallback(BaseCallback):
 
     def _deal(self, largest: float, in_step: bool) -> None:
         # A block that was never visited counts like the worst one.
+        n_blocks = len(self.value_errors)
         errors = np.where(np.isnan(self.value_errors), largest, self.value_errors)
-        shares = errors / errors.sum() if errors.sum() > 0.0 else np.full(self.n_blocks, 1.0 / self.n_blocks)
-        weights = self.uniform / self.n_blocks + (1.0 - self.uniform) * shares
+        shares = errors / errors.sum() if errors.sum() > 0.0 else np.full(n_blocks, 1.0 / n_blocks)
+        weights = self.uniform / n_blocks + (1.0 - self.uniform) * shares
         # Slots that are where they should be are not cut once more.
-        if in_step or self._dealt is None or np.abs(weights - self._dealt).max() > CHANGE / self.n_blocks:
-            self._venv.reassign_blocks(self.n_blocks, weights)
+        if in_step or self._dealt is None or np.abs(weights - self._dealt).max() > CHANGE / n_blocks:
+            self._venv.reassign_blocks(n_blocks, weights)
             self._dealt = weights

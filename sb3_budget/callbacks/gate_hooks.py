@@ -31,10 +31,13 @@ class GateHooks:
     :param gate: The gate.
     :param buffer: The rollout buffer.
     :param group_size: Slots per group, 1 without groups.
-    :raises ValueError: if the gate cannot work with these groups, or the buffer cannot drop episodes.
+    :param has_heads: Whether the policy has several critics.
+    :raises ValueError: if the gate cannot work with these groups or this policy, or the buffer cannot drop episodes.
     """
 
-    def __init__(self, gate: Any, buffer: Any, group_size: int):
+    def __init__(self, gate: Any, buffer: Any, group_size: int, has_heads: bool):
+        if getattr(gate, "needs_heads", False) and not has_heads:
+            raise ValueError(f"{type(gate).__name__} needs a policy with several critics: use EnsembleActorCriticPolicy")
         self.whole_groups = bool(getattr(gate, "whole_groups", False))
         self._end = getattr(gate, "end_episodes", None)
         self._log = getattr(gate, "log_values", None)

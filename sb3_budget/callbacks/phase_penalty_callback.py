@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from numbers import Integral
 
 import torch as th
 from gymnasium.spaces import flatdim
@@ -39,7 +40,7 @@ class PhasePenaltyCallback(BaseCallback):
         super().__init__(verbose)
         if not coef >= 0.0:
             raise ValueError(f"coef={coef} must not be negative")
-        self.features = [features] if isinstance(features, int) else list(features)
+        self.features = [int(features)] if isinstance(features, Integral) else list(features)  # type: ignore[arg-type]  # int is one
         self.coef = coef
         self._handles: list[RemovableHandle] = []
 

@@ -8,12 +8,13 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 def progress_remaining(model: BaseAlgorithm) -> float:
     """
-    Stable-Baselines3's goes below 0 in the last rollout, and keeps that until the first rollout of the next training ends.
+    Stable-Baselines3's own is that of before the last rollout while a rollout is collected, and in the first one that of the
+    end of the training before. This is its formula at the present step.
 
     :param model: The algorithm.
     :return: Its progress remaining, in [0, 1].
     """
-    return min(1.0, max(0.0, model._current_progress_remaining))
+    return min(1.0, max(0.0, 1.0 - model.num_timesteps / max(1, model._total_timesteps)))
 
 
 def in_training(callback: BaseCallback) -> bool:

@@ -9,6 +9,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_wrapper
 
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
+from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
 
 def require_on_policy(callback: BaseCallback) -> None:
@@ -44,6 +45,10 @@ def require_bare(name: str, env: VecEnv) -> EpisodeControlVecEnv:
     """
     if not isinstance(env, EpisodeControlVecEnv) or not env.enabled:
         raise ValueError(f"{name} must be an EpisodeControlVecEnv(make_vec_env(...)) that is enabled, and nothing around it")
+    if isinstance(env, StaggeredResetVecEnv):
+        raise ValueError(
+            f"{name} must be a plain EpisodeControlVecEnv: StaggeredResetVecEnv would cut episodes by rules of its own"
+        )
     return env
 
 

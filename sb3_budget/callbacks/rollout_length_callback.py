@@ -15,7 +15,9 @@ class RolloutLengthCallback(BaseCallback):
     """
     Sets ``n_steps`` of an on-policy algorithm by a schedule, e.g. short rollouts early and longer ones later.
 
-    The length changes between two rollouts. It needs a selective buffer, whose arrays follow at its next reset.
+    The length changes between two rollouts. It needs a selective buffer, whose arrays follow at its next reset. Where a
+    length would leave a last minibatch of one row, whose advantage cannot be normalised, the buffer deals rows to
+    minibatches of nearly equal size instead.
 
     :param n_steps: Rollout length [steps] as a function of the progress remaining, from 1 to 0. Values are rounded
         and at least 1.
@@ -40,13 +42,18 @@ class RolloutLengthCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         require_top_level(self)
+        # The first rollout resets the buffer and reads n_steps only now.
+        self._follow_schedule()
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_end(self) -> None:
         # train() still reads the present buffer; learn() reads n_steps when it makes the next call.
+        self._follow_schedule()
+        self.logger.record("budget/n_steps", self.model.n_steps)
+
+    def _follow_schedule(self) -> None:
         length = max(1, round(self.n_steps(progress_remaining(self.model))))
         self.model.n_steps = length
-        self.model.rollout_buffer.resize_at_reset(length)  # type: ignore[attr-defined]  # checked when training starts
-        self.logger.record("budget/n_steps", length)
+        self.model.rollout_buffer.resize_at_reset(length)  # type: ignore[attr-defined]  # checked in _init_callback

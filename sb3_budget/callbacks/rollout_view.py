@@ -31,8 +31,7 @@ class Viewer:
         self._starts = starts if isinstance(starts, GroupStarts) and starts.group_size > 1 else None
         self.group_size = 1 if self._starts is None else self._starts.group_size
         # A module that lacks an attribute takes its time to say so.
-        self._has_heads = hasattr(model.policy, "last_value_heads")
-        self._last_infos: Any = [{}] * venv.num_envs
+        self.has_heads = hasattr(model.policy, "last_value_heads")
         self._action_std: NDArray[np.float64] | None = None
 
     def start_rollout(self) -> None:
@@ -45,7 +44,7 @@ class Viewer:
         """
         :return: The present states' values by each critic of an ensemble, shape (n_critics, n_envs); else ``None``.
         """
-        if not self._has_heads:
+        if not self.has_heads:
             return None
         heads: th.Tensor = self._model.policy.last_value_heads  # type: ignore[assignment]  # a policy with several critics
         return heads.numpy(force=True).astype(np.float64)
@@ -53,6 +52,7 @@ class Viewer:
     def view(
         self,
         locals_: dict[str, Any],
+        infos: Any,
         tracker: EpisodeTracker,
         values: NDArray[np.float64],
         heads: NDArray[np.float64] | None,
@@ -63,6 +63,7 @@ class Viewer:
     ) -> RolloutView:
         """
         :param locals_: The local variables of ``collect_rollouts`` after the step.
+        :param infos: The ``info`` of the step before; ``None`` where that was not seen, and then no slot is judged.
         :param tracker: Sums over the present episodes before the step.
         :param values: Values that judge.
         :param heads: Values of all critics.
@@ -70,9 +71,10 @@ class Viewer:
         :param look: Slots that are judged.
         :param active: Whether stops are carried out.
         :param rng: The callback's generator.
-        :return: The view. It holds the ``info`` of the step before.
+        :return: The view.
         """
-        infos, self._last_infos = self._last_infos, locals_["infos"]
+        if infos is None:
+            infos, look = [{}] * len(look), np.zeros_like(look)
         # Slots that are done have been given their next start already.
         episodes, members = (None, None) if self._starts is None else self._starts.before(locals_["dones"])
         return RolloutView(

@@ -66,7 +66,8 @@ class SelectiveRolloutCallback(BaseCallback):
         stands for at least 20 steps.
     :param grace: An episode is not judged before this age [steps]; a float is a fraction of the horizon, and stands
         for at least 40 steps and at least :math:`0.4 / (1 - \\gamma)`: episodes that are shorter than what the discount
-        factor looks ahead teach another task. With a discount factor near 1 that may be never, which is said once.
+        factor looks ahead teach another task. With short episodes or a discount factor near 1 that may be never, which is
+        said once.
     :param warmup: No stops before so many steps; a float is a fraction of the training. The critic is not worth
         listening to earlier.
     :param min_explained_variance: No stops while the critic explained less of the last rollout's returns.
@@ -142,6 +143,7 @@ class SelectiveRolloutCallback(BaseCallback):
         self.audit_fraction = audit_fraction
         self.audit_step_fraction = audit_step_fraction
         self.gate_head = gate_head
+        #: The user's own; where there is none, it is found anew for each environment.
         self.horizon = horizon
         self.seed = seed
         self.bootstrap = Bootstrap(bootstrap, tau, gate_head)
@@ -152,6 +154,7 @@ class SelectiveRolloutCallback(BaseCallback):
         self._seeded = seed is not None
         self._tracker: EpisodeTracker | None = None
         self._audit: Audit | None = None
+        self._last_infos: Any = None
         self._explained_variance = -np.inf
         self._warned_cost = False
         self._warned_grace = False
@@ -174,6 +177,7 @@ class SelectiveRolloutCallback(BaseCallback):
         if self.min_active >= venv.num_envs > 1:
             raise ValueError(f"min_active={self.min_active} of {venv.num_envs} slots leaves none that could be stopped")
         self._venv = venv
+        self._horizon = self.horizon
         self._check_interval = self._steps(self.check_interval, LEAST_INTERVAL)
         buffer = self.model.rollout_buffer
         self._buffer = buffer if isinstance(buffer, SelectiveBufferMixin) else None
@@ -187,33 +191,34 @@ class SelectiveRolloutCallback(BaseCallback):
         if self._buffer is not None:
             self._buffer.seed(self.model.seed)
         self._viewer = Viewer(self.model, venv)
-        self._hooks = GateHooks(self.gate, buffer, self._viewer.group_size)
+        self._hooks = GateHooks(self.gate, buffer, self._viewer.group_size, self._viewer.has_heads)
         self._grace = self._age_to_judge()
         self.bootstrap.set_up(self.model)
         self._statistics = RolloutStatistics()
 
     def _age_to_judge(self) -> int:
         grace = max(1, self._steps(self.grace, LEAST_GRACE))
-        if not isinstance(self.grace, float) or self.horizon is None:
+        if not isinstance(self.grace, float) or self._horizon is None:
             return grace
         ahead = 1.0 / max(1.0 - self.model.gamma, 1e-9)
-        least = round(GRACE_OF_DISCOUNT * ahead)
-        if grace < self.horizon <= least and not self._hooks.whole_groups and not self._warned_grace:
+        grace = max(grace, round(GRACE_OF_DISCOUNT * ahead))
+        if grace >= self._horizon and not self._hooks.whole_groups and not self._warned_grace:
             self._warned_grace = True
             warnings.warn(
-                f"The gate will judge nothing: gamma={self.model.gamma} looks {ahead:.0f} steps ahead, and an episode of at "
-                f"most {self.horizon} steps is not judged before step {least}. Give grace in steps to stop episodes anyway",
+                f"The gate will judge nothing: grace={self.grace} stands for at least {LEAST_GRACE} steps and for "
+                f"{GRACE_OF_DISCOUNT} of the {ahead:.0f} steps that gamma={self.model.gamma} looks ahead, and so an episode "
+                f"of at most {self._horizon} steps is not judged before step {grace}. Give grace in steps to stop them anyway",
                 UserWarning,
                 stacklevel=2,
             )
-        return max(grace, least)
+        return grace
 
     def _steps(self, value: int | float, least: int) -> int:
         if not isinstance(value, float):
             return value
-        if self.horizon is None:
-            self.horizon = getattr(self._venv, "horizon", None) or find_horizon(self._venv.venv, None)
-        return max(least, round(value * self.horizon))
+        if self._horizon is None:
+            self._horizon = getattr(self._venv, "horizon", None) or find_horizon(self._venv.venv, None)
+        return max(least, round(value * self._horizon))
 
     def _on_training_start(self) -> None:
         require_top_level(self)
@@ -221,6 +226,7 @@ class SelectiveRolloutCallback(BaseCallback):
         gamma = self.model.gamma
         if self._tracker is None or len(self._tracker.lengths) != n_envs or not (ages == self._tracker.lengths).all():
             self._tracker = EpisodeTracker(ages, gamma)
+            self._last_infos = None
             self._survivors = SurvivorWeights(n_envs, self.stop_probability)
             if self._audit is not None:
                 self._audit.drop_running(n_envs)
@@ -247,13 +253,16 @@ class SelectiveRolloutCallback(BaseCallback):
         self._tracker.visit(judged)
         self._weigh_survivors()
         self._judge(judged, heads, dones)
-        final_values = {}
+        final_values, earned = {}, rewards
         if np.count_nonzero(dones):
+            # What completes a stopped return is added to its last reward, and is not earned.
+            earned = rewards.copy()
             final_values = self._end_episodes(rewards, dones, infos)
             self._hooks.end(dones, infos)
             self._survivors.end(dones)
-        self._audit.add(rewards, dones, final_values)
+        self._audit.add(earned, dones, final_values)
         self._tracker.add(rewards, dones)
+        self._last_infos = infos
         self._statistics.gate_seconds += perf_counter() - began
         return True
 
@@ -262,7 +271,10 @@ class SelectiveRolloutCallback(BaseCallback):
         lengths = self._tracker.lengths
         due = (lengths >= self._grace) & (lengths % self._check_interval == 0)
         look = due & ~self._audit.running if self._audit.n_running else due
-        view = self._viewer.view(self.locals, self._tracker, values, heads, due, look, self.active, self._rng)
+        view = self._viewer.view(
+            self.locals, self._last_infos, self._tracker, values, heads, due, look, self.active, self._rng
+        )
+        look = view.look
         mask = np.asarray(self.gate(view), dtype=bool)
         if mask.shape != look.shape:
             raise ValueError(f"A gate must return a mask of the shape {look.shape}, one entry per slot, got {mask.shape}")

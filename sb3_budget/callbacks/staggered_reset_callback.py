@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
@@ -48,6 +48,7 @@ class StaggeredResetCallback(BaseCallback):
         self.n_blocks = n_blocks
         self.block_weights = block_weights
         self._blocks: int | None = None
+        self._dealt: NDArray[np.int64] | None = None
 
     def _init_callback(self) -> None:
         venv = unwrap_vec_wrapper(self.training_env, StaggeredResetVecEnv)
@@ -61,9 +62,14 @@ class StaggeredResetCallback(BaseCallback):
             )
         self._venv = venv
         venv.enable()
+        if self._dealt is not venv.offsets:
+            # Another environment, or one that has drawn its offsets anew.
+            self._blocks = None
 
     def _on_training_start(self) -> None:
         require_top_level(self)
+        # A loaded model brings its updates along, and a new environment none of its steps.
+        self._first_update, self._first_step = self._updates(), self._venv.ledger.total_steps
         gamma = getattr(self.model, "gamma", self._venv.gamma)
         if self._venv.discounts_lengths and gamma != self._venv.gamma:
             warnings.warn(
@@ -85,12 +91,17 @@ class StaggeredResetCallback(BaseCallback):
         self._venv.warn_once(diagnosis.advice)
         self._follow_schedule()
 
-    def _log_updates(self) -> None:
-        """The update-to-data ratio. Adam counts its own steps, which are all that happened, early stops included."""
+    def _updates(self) -> float:
+        """Adam counts its own steps, which are all that happened, early stops included."""
         optimizer = getattr(self.model.policy, "optimizer", None)
         state: dict[str, Any] = {} if optimizer is None else next(iter(optimizer.state.values()), {})
-        if "step" in state:
-            self.logger.record("budget/utd", float(state["step"]) / self._venv.ledger.total_steps)
+        return float(state.get("step", 0.0))
+
+    def _log_updates(self) -> None:
+        """The update-to-data ratio of this training."""
+        updates = self._updates() - self._first_update
+        if updates:
+            self.logger.record("budget/utd", updates / (self._venv.ledger.total_steps - self._first_step))
 
     def _follow_schedule(self) -> None:
         if self.block_weights is not None:
@@ -103,3 +114,4 @@ class StaggeredResetCallback(BaseCallback):
         if blocks != self._blocks:
             self._blocks = blocks
             self._venv.reassign_blocks(blocks)
+            self._dealt = self._venv.offsets

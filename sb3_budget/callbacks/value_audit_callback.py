@@ -58,7 +58,7 @@ class ValueAuditCallback(BaseCallback):
 
     :param audit_env: An environment of the same kind, ``EpisodeControlVecEnv(make_vec_env(...))`` without further wrappers:
         what the training environment's ``VecNormalize`` has learnt is applied to it. All its slots are used, and
-        ``n_continuations`` divides their number.
+        ``n_continuations`` divides their number. Where the training masks actions, so does the audit.
     :param audit_every: Steps between two audits.
     :param n_continuations: Episodes that go on from each state, at least 2 to tell noise from error.
     :param max_steps: Longest continuation [steps]; the critic completes what is longer. ``None`` for none.
@@ -97,10 +97,21 @@ class ValueAuditCallback(BaseCallback):
     def _init_callback(self) -> None:
         require_on_policy(self)
         self._control = require_state_access(self, "audit_env", self.audit_env)
+        if hasattr(self.model.policy, "lstm_actor"):
+            raise ValueError(
+                "ValueAuditCallback continues from states of the simulator, and a recurrent policy has hidden states besides, "
+                "which those do not hold"
+            )
         self._normalize = self.model.get_vec_normalize_env()
 
     def _on_training_start(self) -> None:
         require_top_level(self)
+        # An argument of MaskablePPO.learn().
+        self._masks_actions = bool(self.locals.get("use_masking", False))
+        if self._masks_actions and not self.audit_env.has_attr("action_masks"):
+            raise ValueError("audit_env has no action_masks(), by which the training masks actions")
+        # What cannot be saved shows here, and not at the first audit.
+        self._control.get_states(0)
         self._next_audit = self.num_timesteps + self.audit_every
 
     def _on_step(self) -> bool:
@@ -146,7 +157,7 @@ class ValueAuditCallback(BaseCallback):
         returns, discount, alive = np.zeros(n_envs), 1.0, np.ones(n_envs, dtype=bool)
         steps = 0
         while alive.any():
-            actions, _ = self.model.predict(observations, deterministic=False)
+            actions = self._act(observations)
             raw, rewards, dones, infos = self.audit_env.step(actions)
             if self._normalize is not None:
                 rewards = self._normalize.normalize_reward(rewards)
@@ -163,6 +174,12 @@ class ValueAuditCallback(BaseCallback):
                 returns += np.where(alive, discount * self._values(observations), 0.0)
                 break
         return returns
+
+    def _act(self, observations: Any) -> NDArray[Any]:
+        masks = {"action_masks": np.stack(self.audit_env.env_method("action_masks"))} if self._masks_actions else {}
+        predict: Any = self.model.predict
+        actions: NDArray[Any] = predict(observations, deterministic=False, **masks)[0]
+        return actions
 
     def _batch_of_one(self, observation: Any) -> Any:
         if isinstance(observation, dict):

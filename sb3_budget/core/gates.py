@@ -313,6 +313,8 @@ class ConfidenceGate(_PeerGate):
     :raises ValueError: if an argument is out of range.
     """
 
+    needs_heads = True
+
     def __init__(self, quantile: float = 0.4, confidence: float = 1.0, window: int = WINDOW):
         require_share("quantile", quantile)
         self.quantile = quantile

@@ -21,6 +21,7 @@ class GroupGate(Gate, Protocol):
     A gate with a true attribute ``whole_groups`` decides at its own time and for all members at once: the ages of looks
     and the audit, caps and coin of the callback, which are for single episodes, do not apply to it. With a true
     attribute ``drops`` besides, the episodes that it stops are left out of the loss, together with their group mates'.
+    A gate with a true attribute ``needs_heads`` is refused where the policy has one critic.
     """
 
     def start_training(self, group_size: int) -> None:

@@ -9,10 +9,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
-from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.utils import check_shape_equal
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
@@ -21,6 +21,7 @@ from sb3_budget.core.ledger import Ledger
 from sb3_budget.core.slots import check_slots
 from sb3_budget.states.state import State
 from sb3_budget.vec_env import slot_states
+from sb3_budget.vec_env.base_checks import require_base, require_early_resets
 from sb3_budget.vec_env.observations import slot_observation, write_observation
 from sb3_budget.vec_env.start import StartSampler, check_start
 
@@ -55,15 +56,17 @@ class EpisodeControlVecEnv(VecEnvWrapper):
     """
 
     def __init__(self, venv: VecEnv, enabled: bool = True, seed: int | None = None):
-        self._check_base(venv)
+        require_base(type(self).__name__, venv)
         super().__init__(venv)
         self.enabled = enabled
         if enabled:
-            self._check_early_resets(venv)
+            self._prepare_resets(venv)
         self.ledger = Ledger()
         self._budget_rng = np.random.default_rng(seed)
         self._start_sampler: StartSampler | None = None
         self._sampler_owner: str | None = None
+        #: What the slots showed last.
+        self.last_obs: VecEnvObs | None = None
         self._allocate()
 
     def _allocate(self) -> None:
@@ -78,27 +81,11 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         self._start_ids: list[Hashable | None] = [None] * self.num_envs
         self._from_snapshot = np.zeros(self.num_envs, dtype=bool)
         self._borrowed_noise = np.zeros(self.num_envs, dtype=bool)
-        #: What the slots showed last.
-        self.last_obs: VecEnvObs | None = None
 
-    @classmethod
-    def _check_base(cls, venv: VecEnv) -> None:
-        if isinstance(venv, VecEnvWrapper):
-            own, below = cls.__name__, type(venv).__name__
-            raise ValueError(
-                f"{own} must sit directly on the base VecEnv, but was given a {below}: write {below}({own}(venv)) "
-                f"instead of {own}({below}(venv))"
-            )
-
-    def _check_early_resets(self, venv: VecEnv) -> None:
+    def _prepare_resets(self, venv: VecEnv) -> None:
         # What env_is_wrapped says decides how a slot is reset, so it is asked once and not at each stop.
         self._episodic_lives = any(venv.env_is_wrapped(EpisodicLifeEnv))
-        monitored = np.flatnonzero(venv.env_is_wrapped(Monitor)).tolist()
-        if not all(venv.get_attr("allow_early_resets", indices=monitored)):
-            raise ValueError(
-                f"{type(self).__name__} resets slots before their episode is over, but Monitor was built with "
-                "allow_early_resets=False: build it with allow_early_resets=True"
-            )
+        require_early_resets(type(self).__name__, venv)
 
     # ------------------------------------------------------------------ control
 
@@ -110,7 +97,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         """
         if self.enabled:
             return
-        self._check_early_resets(self.venv)
+        self._prepare_resets(self.venv)
         self.enabled = True
         self._allocate()
         self._set_limits(list(range(self.num_envs)))
@@ -193,6 +180,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         obs = self.venv.reset()
         self.reset_infos = list(self.venv.reset_infos)
         if not self.enabled:
+            self.last_obs = obs
             return obs
         self.ledger.resets += self.num_envs
         obs = deepcopy(obs)
@@ -204,7 +192,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
     def step_wait(self) -> VecEnvStepReturn:
         obs, rewards, dones, infos = self.venv.step_wait()
         if not self.enabled:
-            self.reset_infos = list(self.venv.reset_infos)
+            self.reset_infos, self.last_obs = list(self.venv.reset_infos), obs
             return obs, rewards, dones, infos
         rewards = np.asarray(rewards, dtype=np.float32)
         dones = np.asarray(dones, dtype=bool)
@@ -357,16 +345,20 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         Give a restored wrapper its environments. Episodes start anew at the next :meth:`reset`.
 
         :param venv: The base vectorised environment.
-        :raises ValueError: if there is one already, the number of slots differs, or as at construction.
+        :raises ValueError: if there is one already, the number of slots or the actions differ, or as at construction.
         """
         if self.venv is not None:
             raise ValueError("Trying to set venv of already initialized wrapper")
         if venv.num_envs != self.num_envs:
             raise ValueError(f"The wrapper was saved with {self.num_envs} slots, the given VecEnv has {venv.num_envs}")
-        self._check_base(venv)
+        require_base(type(self).__name__, venv)
         check_shape_equal(self.observation_space, venv.observation_space)
+        if self.action_space != venv.action_space:
+            raise ValueError(
+                f"The wrapper was saved with the actions {self.action_space}, the given VecEnv has {venv.action_space}"
+            )
         if self.enabled:
-            self._check_early_resets(venv)
+            self._prepare_resets(venv)
         self.venv = venv
         self.class_attributes = dict(inspect.getmembers(self.__class__))
         self.render_mode = venv.render_mode
@@ -374,12 +366,11 @@ class EpisodeControlVecEnv(VecEnvWrapper):
 
     def save(self, path: str | Path) -> None:
         """
-        Save the wrapper without its environments.
+        Save the wrapper without its environments. Functions among its arguments are saved too.
 
-        :param path: File to write.
+        :param path: File to write. What cannot be saved leaves an earlier file as it is.
         """
-        with open(path, "wb") as file:
-            pickle.dump(self, file)
+        Path(path).write_bytes(cloudpickle.dumps(self))
 
     @classmethod
     def load(cls, path: str | Path, venv: VecEnv) -> EpisodeControlVecEnv:
@@ -391,8 +382,7 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         :return: The wrapper, which must be reset before use.
         :raises ValueError: if the file holds something else.
         """
-        with open(path, "rb") as file:
-            wrapper = pickle.load(file)
+        wrapper = pickle.loads(Path(path).read_bytes())
         if not isinstance(wrapper, cls):
             raise ValueError(f"{path} holds a {type(wrapper).__name__}, not a {cls.__name__}")
         wrapper.set_venv(venv)

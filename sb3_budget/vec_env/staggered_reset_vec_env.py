@@ -20,11 +20,10 @@ from sb3_budget.vec_env.horizon import find_horizon
 from sb3_budget.vec_env.observations import write_observation
 from sb3_budget.vec_env.offsets import OffsetRule, check_offsets, draw_offsets
 from sb3_budget.vec_env.phase_archive import PhaseArchive
+from sb3_budget.vec_env.stagger_checks import check_fractions, check_mode, count_blocks
 from sb3_budget.vec_env.start import Start
 from sb3_budget.vec_env.warmup import WarmupActions, parse_warmup_actions, warm_up
 
-#: Number of phase bins that coverage and entropy are measured in when no blocks were asked for.
-PHASE_BINS = 20
 #: Number of steps that coverage and entropy look back at most.
 PHASE_STEPS = 2048
 
@@ -59,15 +58,15 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         a rollout covers the horizon anyway.
     :param n_blocks: Number of blocks, instead of the number that follows from ``n_steps``.
     :param block_multiplier: Blocks per rollout length.
-    :param block_weights: Relative number of slots per block, e.g. more at the beginning, or of starts per block in
-        ``"snapshot"``, where block 0 is the environment's own reset. Even by default.
+    :param block_weights: Relative number of slots per block of ``offsets="blocks"``, e.g. more at the beginning, or of
+        starts per block in ``"snapshot"``, where block 0 is the environment's own reset. Even by default.
     :param random_fraction: Share of slots that get a random offset instead.
     :param reassign_every: Redraw a slot's offset every so many of its episodes. Never by default.
     :param jitter_fraction: ``"jitter"`` draws lengths from ``[(1 - jitter_fraction) * horizon, horizon]``.
     :param warmup_actions: ``"random"``, ``"noop"`` (zeros) or a callable that maps a batch of raw observations of
         ``n_envs`` slots to their actions, for ``mode="warmup"``.
-    :param group_reset: When an episode ends by itself, end those of its block too. Keeps blocks together where
-        episodes can end early; off by default since it throws episodes away.
+    :param group_reset: When an episode ends by itself, end those of its block too, at the next step. Keeps the slots of a
+        block within one step of each other where episodes can end early; off by default since it throws episodes away.
     :param horizon_budget: ``"full"``, ``"discount"`` or a callable ``(n, rng) -> lengths``.
     :param gamma: Discount factor of ``"discount"``; use the model's.
     :param full_fraction: Share of episodes that a horizon budget leaves at full length, so that late states and
@@ -105,21 +104,10 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         enabled: bool = True,
         seed: int | None = None,
     ):
-        if mode not in ("first_episode", "warmup", "jitter", "snapshot"):
-            raise ValueError(f"mode={mode!r} is not one of 'first_episode', 'warmup', 'jitter' and 'snapshot'")
-        if not (0.0 <= random_fraction <= 1.0 and 0.0 <= full_fraction <= 1.0 and 0.0 <= jitter_fraction < 1.0):
-            raise ValueError(
-                f"random_fraction={random_fraction} and full_fraction={full_fraction} must lie in [0, 1], "
-                f"jitter_fraction={jitter_fraction} in [0, 1)"
-            )
-        if reassign_every is not None and reassign_every < 1:
-            raise ValueError(f"reassign_every={reassign_every} must be at least 1 episode")
-        if mode == "snapshot" and (group_reset or reassign_every is not None or horizon_budget != "full"):
-            raise ValueError(
-                "mode='snapshot' decides in which block each episode begins: group_reset, reassign_every and horizon_budget "
-                "would undo that"
-            )
+        check_fractions(random_fraction, full_fraction, jitter_fraction)
+        check_mode(mode, offsets, block_weights is not None, reassign_every, group_reset or horizon_budget != "full")
         super().__init__(venv, enabled=enabled, seed=seed)
+        self._horizon_given = horizon is not None
         self.horizon = find_horizon(venv, horizon) if enabled or horizon is not None else None
         self.mode = mode
         self.n_steps = n_steps
@@ -143,11 +131,24 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
             self._plan()
 
     def enable(self) -> None:
-        if not self.enabled and self.horizon is None:
+        if self.enabled:
+            return
+        if self.mode == "warmup" and self.last_obs is not None:
+            raise ValueError(
+                "mode='warmup' steps the slots at a reset, and these environments have been reset: build the wrapper with "
+                "enabled=True, or take mode='first_episode', which can begin later"
+            )
+        if self.horizon is None:
             self.horizon = find_horizon(self.venv, None)
-        if not self.enabled:
-            self._plan()
+        self._plan()
         super().enable()
+        if self.last_obs is not None:
+            self._check_snapshots()
+
+    def _check_snapshots(self) -> None:
+        """What cannot be saved shows before training, and not when a slot first comes to a block."""
+        if self._archive is not None and not self._archive.counts.any():
+            self.get_states(0)
 
     # ------------------------------------------------------------------ plan
 
@@ -155,27 +156,28 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         """Everything that follows from the arguments once the horizon is known; errors show here."""
         assert self.horizon is not None
         self._lengths = EpisodeLengths(self.horizon_budget, self.horizon, self.gamma, self.full_fraction)
-        self._phase_bins = self._count_phase_bins()
+        self._phase_bins = count_blocks(self.mode, self.horizon, self._n_blocks, self.n_steps, self._block_multiplier)
         self.offsets = self.draw_offsets()
         self._pending_offsets = self.offsets.copy()
         self._episodes_begun = np.zeros(self.num_envs, dtype=np.int64)
         self._first_end_early = np.zeros(self.num_envs, dtype=bool)
         self._archive = self._make_archive()
         self._phase_ages: deque[NDArray[np.int64]] = deque(maxlen=PHASE_STEPS)
+        self._phase_counts = np.zeros(self._phase_bins, dtype=np.int64)
         self.warn_once(self._static_advice())
 
     def _make_archive(self) -> PhaseArchive | None:
         if self.mode != "snapshot":
             return None
         assert self.horizon is not None
-        if self._n_blocks is None and self._phase_bins < 2:
-            raise ValueError(
-                f"mode='snapshot' needs at least 2 blocks, but n_steps={self.n_steps} covers the horizon of {self.horizon} "
-                "steps: give n_blocks"
-            )
         archive = PhaseArchive(self.horizon, self._phase_bins, self.snapshots_per_block, self._block_weights)
         self._own_starts()
         return archive
+
+    @property
+    def snapshot_blocks(self) -> int | None:
+        """Number of blocks that ``mode="snapshot"`` begins episodes in, ``None`` in other modes."""
+        return None if self._archive is None else self._archive.n_blocks
 
     def _own_starts(self) -> None:
         # Not through set_start_sampler: a wrapper that is about to be enabled is not enabled yet.
@@ -197,16 +199,6 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
     def discounts_lengths(self) -> bool:
         """Whether episode lengths follow the discount factor."""
         return self.horizon_budget == "discount"
-
-    def _count_phase_bins(self) -> int:
-        assert self.horizon is not None
-        if self._n_blocks is not None:
-            if not 1 <= self._n_blocks <= self.horizon:
-                raise ValueError(f"n_blocks={self._n_blocks} must lie between 1 and the horizon of {self.horizon} steps")
-            return self._n_blocks
-        if self.n_steps is not None:
-            return staggering.n_blocks(self.horizon, self.n_steps, self._block_multiplier)
-        return min(PHASE_BINS, self.horizon)
 
     def draw_offsets(self) -> NDArray[np.int64]:
         """
@@ -271,9 +263,7 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
             if self.mode == "warmup" or (self._archive is not None and self._archive.counts.any()):
                 self._pending_offsets[:] = 0
         obs = super().reset()
-        if self._archive is not None and not self._archive.counts.any():
-            # What cannot be saved shows here, and not when a slot first comes to a block.
-            self.get_states(0)
+        self._check_snapshots()
         if self.enabled and self.mode == "warmup" and self.num_envs > 1:
             warm_up(obs, self.offsets, self._warmup_actions, self._advance)
         return obs
@@ -342,6 +332,12 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
             self._episodes_begun[slot] += 1
 
     def set_venv(self, venv: VecEnv) -> None:
+        found = self.horizon if self.horizon is None or self._horizon_given else find_horizon(venv, None)
+        if found != self.horizon:
+            raise ValueError(
+                f"The wrapper was saved with the horizon of {self.horizon} steps that its environments had, the given ones "
+                f"have {found}: make a new wrapper, whose offsets fit"
+            )
         super().set_venv(venv)
         if self._archive is not None:
             self._own_starts()
@@ -350,7 +346,8 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
 
     def diagnose(self, n_steps: int | None = None) -> StaggerDiagnosis:
         """
-        Measure the spread of the slots since the last call and say when staggering cannot help.
+        Measure the spread of the slots since the last call and say when staggering cannot help. Where no step was taken
+        since, coverage and entropy are those of the last call.
 
         :param n_steps: Rollout length of the algorithm, if it was not given at construction.
         :return: The measurement.
@@ -359,11 +356,12 @@ class StaggeredResetVecEnv(EpisodeControlVecEnv):
         if not self.enabled:
             raise ValueError("diagnose() on a StaggeredResetVecEnv with enabled=False: it measures nothing")
         assert self.horizon is not None
-        counts = staggering.phase_histogram(np.array(self._phase_ages), self.horizon, self._phase_bins)
-        self._phase_ages.clear()
+        if self._phase_ages:
+            self._phase_counts = staggering.phase_histogram(np.array(self._phase_ages), self.horizon, self._phase_bins)
+            self._phase_ages.clear()
         return StaggerDiagnosis(
-            phase_coverage=staggering.phase_coverage(counts),
-            phase_entropy=staggering.phase_entropy(counts),
+            phase_coverage=staggering.phase_coverage(self._phase_counts),
+            phase_entropy=staggering.phase_entropy(self._phase_counts),
             dispersion=staggering.circular_dispersion(self.phases, self.horizon),
             early_end_ratio=self._early_end_ratio(),
             advice=(*self._static_advice(n_steps), *self._measured_advice()),

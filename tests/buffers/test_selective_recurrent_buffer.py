@@ -26,8 +26,12 @@ def filled(buffer_class=SelectiveRecurrentRolloutBuffer, starts=(), **kwargs):
     """A buffer in which observation, value and hidden state of a row hold its flat index."""
     is_dict = issubclass(buffer_class, SelectiveRecurrentDictRolloutBuffer)
     buffer = buffer_class(N_STEPS, DICT if is_dict else BOX, ACTIONS, HIDDEN, "cpu", n_envs=N_ENVS, **kwargs)
-    for step in range(N_STEPS):
-        index = np.arange(N_ENVS, dtype=np.float32) * N_STEPS + step
+    return fill(buffer, is_dict, starts)
+
+
+def fill(buffer, is_dict=False, starts=()):
+    for step in range(buffer.buffer_size):
+        index = np.arange(N_ENVS, dtype=np.float32) * buffer.buffer_size + step
         obs = np.repeat(index[:, None], 2, axis=1)
         state = th.as_tensor(index)[None, :, None].expand(1, N_ENVS, 4)
         buffer.add(
@@ -89,6 +93,17 @@ def test_sequences_start_from_their_own_hidden_states():
         first = samples.old_values.reshape(n_sequences, -1)[:, 0]
         assert th.equal(samples.lstm_states.pi[0][0, :, 0], first)
         assert th.equal(samples.lstm_states.vf[1][0, :, 0], first)
+
+
+@pytest.mark.parametrize("n_steps", [N_STEPS // 4, N_STEPS * 2])
+def test_hidden_states_follow_another_number_of_rows(n_steps):
+    buffer = filled(seed=0)
+    buffer.resize_at_reset(n_steps)
+    buffer.reset()
+    finish(fill(buffer, starts={(3, 1)}))
+    for samples in buffer.get(9):
+        first = samples.old_values.reshape(samples.lstm_states.pi[0].shape[1], -1)[:, 0]
+        assert th.equal(samples.lstm_states.pi[0][0, :, 0], first)
 
 
 def test_minibatches_hold_nearly_equal_numbers_of_rows_that_count():

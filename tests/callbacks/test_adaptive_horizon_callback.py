@@ -9,7 +9,13 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from sb3_budget import AdaptiveHorizonCallback, AdaptiveHorizons, SelectiveRolloutCallback, StaggeredResetVecEnv
+from sb3_budget import (
+    AdaptiveHorizonCallback,
+    AdaptiveHorizons,
+    SelectiveRolloutCallback,
+    StaggeredResetCallback,
+    StaggeredResetVecEnv,
+)
 
 SMALL = {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [4]}}
 HORIZON = 20
@@ -64,9 +70,25 @@ def test_episodes_that_a_gate_has_stopped_are_not_recorded():
     assert all(np.isnan(row[5:]).all() for row in horizons._recorded)
 
 
+def test_of_episodes_beyond_the_horizon_the_steps_within_it_are_recorded():
+    horizons = AdaptiveHorizons(12, gamma=0.99)
+    # The environment's own limit is 20 steps, and no episode is drawn to be shorter than 12.
+    venv = StaggeredResetVecEnv(DummyVecEnv([lambda: Noise(False)] * 4), horizon=12, horizon_budget=horizons)
+    PPO("MlpPolicy", venv, **SMALL).learn(512, AdaptiveHorizonCallback(horizons, replan_every=10**6))
+    # The first episodes of three slots were cut by staggering, at 9, 6 and 3 steps.
+    assert [int((~np.isnan(row)).sum()) for row in horizons._recorded][:5] == [3, 6, 9, 12, 12]
+
+
 def test_misuse_is_refused():
     with pytest.raises(ValueError, match="replan_every=0 must be at least 1 step"):
         AdaptiveHorizonCallback(AdaptiveHorizons(10), replan_every=0)
     venv = StaggeredResetVecEnv(DummyVecEnv([lambda: Noise(True)] * 2), horizon=HORIZON)
     with pytest.raises(ValueError, match="with the same object"):
         PPO("MlpPolicy", venv, **{**SMALL, "batch_size": 32}).learn(32, AdaptiveHorizonCallback(AdaptiveHorizons(HORIZON)))
+    horizons = AdaptiveHorizons(HORIZON)
+    base = DummyVecEnv([lambda: Noise(True)] * 2)
+    venv = StaggeredResetVecEnv(base, horizon=HORIZON, horizon_budget=horizons, enabled=False)
+    model = PPO("MlpPolicy", venv, **{**SMALL, "batch_size": 32})
+    with pytest.raises(ValueError, match=r"enabled=False.* list that callback first"):
+        model.learn(32, AdaptiveHorizonCallback(horizons))
+    model.learn(32, [StaggeredResetCallback(), AdaptiveHorizonCallback(horizons)])

@@ -71,6 +71,19 @@ def test_it_runs_with_ppo_and_logs_errors():
     assert np.isfinite(callback.value_errors).any()
 
 
+def test_by_default_it_has_the_blocks_of_the_snapshots():
+    # 20 blocks; errors in them differ by chance, and the first check deals starts by them.
+    venv = StaggeredResetVecEnv(pendulum(), mode="snapshot", seed=0)
+    callback = AdaptiveOffsetCallback(period=1, uniform=0.0)
+    model = ppo(venv)
+    model.learn(80, callback=callback)
+    assert len(callback.value_errors) == venv.snapshot_blocks == 20
+    assert np.ptp(venv._archive.weights) > 0.0
+    model.set_env(StaggeredResetVecEnv(pendulum()))
+    model.learn(80, callback=callback)
+    assert len(callback.value_errors) == 10
+
+
 @pytest.mark.parametrize("kwargs", [{"n_blocks": 1}, {"period": 0}, {"uniform": 2.0}, {"ema": 0.0}, {"min_entropy": -0.1}])
 def test_bad_arguments_are_refused(kwargs):
     with pytest.raises(ValueError):
@@ -80,5 +93,8 @@ def test_bad_arguments_are_refused(kwargs):
 def test_misuse_is_refused():
     with pytest.raises(ValueError, match="StaggeredResetVecEnv"):
         ppo(pendulum()).learn(40, callback=AdaptiveOffsetCallback())
+    snapshots = StaggeredResetVecEnv(pendulum(), mode="snapshot", n_blocks=4)
+    with pytest.raises(ValueError, match="n_blocks=5 cannot replace the 4 blocks of the snapshots"):
+        ppo(snapshots).learn(40, callback=AdaptiveOffsetCallback(n_blocks=5))
     with pytest.raises(ValueError, match="exceeds the horizon"):
         ppo(StaggeredResetVecEnv(pendulum())).learn(40, callback=AdaptiveOffsetCallback(n_blocks=HORIZON + 1))

@@ -7,7 +7,7 @@ import pytest
 from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 
-from sb3_budget import GRPO, AdaptiveQuantileCallback, GroupQuantileGate, QuantileGate
+from sb3_budget import GRPO, AdaptiveQuantileCallback, GroupQuantileGate, QuantileGate, RandomGate
 from tests.callbacks.clock import clocks, collector, eager
 from tests.callbacks.recorded import RecordingLogger
 
@@ -17,8 +17,11 @@ def after_rollouts(callback, returns):
     quantiles = []
     callback.model = SimpleNamespace(ep_info_buffer=deque(maxlen=1), logger=RecordingLogger())
     for value in returns:
+        callback._on_rollout_start()
         if value is not None:
             callback.model.ep_info_buffer.append({"r": value})
+        callback.locals = {"infos": [{} if value is None else {"episode": {"r": value}}, {}]}
+        callback._on_step()
         callback._on_rollout_end()
         quantiles.append(round(callback.gate.quantile, 6))
     return quantiles
@@ -44,6 +47,11 @@ def test_it_waits_for_patience_and_for_episodes():
     assert after_rollouts(callback, [None, 1.0, 2.0, 3.0, 4.0]) == [0.3, 0.3, 0.3, 0.3, 0.4]
 
 
+def test_it_stands_still_while_no_episode_ends():
+    callback = AdaptiveQuantileCallback(QuantileGate(0.3), patience=1, step=0.1)
+    assert after_rollouts(callback, [1.0, None, None, None, 2.0, None]) == [0.3, 0.3, 0.3, 0.3, 0.4, 0.4]
+
+
 @pytest.mark.parametrize(
     "kwargs",
     [{"minimum": 0.5, "maximum": 0.4}, {"step": 0.0}, {"patience": 0}, {"tolerance": -1.0}, {"minimum": 0.35}],
@@ -53,7 +61,9 @@ def test_bad_arguments_are_refused(kwargs):
         AdaptiveQuantileCallback(QuantileGate(0.3), **kwargs)
 
 
-def test_a_scheduled_quantile_is_refused():
+def test_a_gate_without_a_quantile_of_its_own_is_refused():
+    with pytest.raises(ValueError, match="RandomGate has no quantile"):
+        AdaptiveQuantileCallback(RandomGate(0.3))
     with pytest.raises(ValueError, match="must be a number"):
         AdaptiveQuantileCallback(QuantileGate(lambda progress: 0.3))
 

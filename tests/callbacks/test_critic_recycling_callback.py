@@ -261,7 +261,7 @@ def test_a_schedule_follows_the_progress():
             seen.append(recycling.n_updates > 0)
 
     learn(make(), [recycling, Count()], 128 * 8)
-    assert seen == [False] * 6 + [True] * 2
+    assert seen == [False] * 5 + [True] * 3
 
 
 @pytest.mark.parametrize("algorithm", ["TRPO", "MaskablePPO", GRPO])

@@ -50,6 +50,7 @@ def test_the_gradient_is_that_of_the_squared_weights(net_arch):
     layer = model.policy.mlp_extractor.value_net[0] if net_arch else model.policy.value_net
     plain = value_gradients(model)
     hooked([0, -1], 0.5, model)
+    assert PhasePenaltyCallback(np.int64(0)).features == PhasePenaltyCallback(0).features == [0]
     penalised = value_gradients(model)
     name = next(name for name, p in model.policy.named_parameters() if p is layer.weight)
     expected = 2 * 0.5 * layer.weight.detach() * th.tensor([1.0, 0.0, 1.0])

@@ -6,7 +6,12 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 
-from sb3_budget import RolloutLengthCallback, SelectiveRolloutBuffer
+from sb3_budget import (
+    RolloutLengthCallback,
+    SelectiveMaskableRolloutBuffer,
+    SelectiveRecurrentPPO,
+    SelectiveRolloutBuffer,
+)
 
 
 def ppo(**kwargs):
@@ -34,9 +39,34 @@ def test_the_length_follows_the_schedule_and_updates_see_whole_rollouts():
     model = ppo(rollout_buffer_class=SelectiveRolloutBuffer)
     schedule = RolloutLengthCallback(lambda progress: 16 if progress > 0.5 else 4)
     model.learn(150, callback=[lengths, schedule])
-    assert [rows for rows, _ in lengths.rows][:2] == [8, 16]
-    assert [rows for rows, _ in lengths.rows][-1] == 4
+    # The first rollout too, and the one that begins right after the half.
+    assert [rows for rows, _ in lengths.rows] == [16, 16, 16, *[4] * 7]
     assert all(offered == 2 * rows for rows, offered in lengths.rows)
+
+
+def test_a_second_training_begins_where_the_schedule_does():
+    model = ppo(rollout_buffer_class=SelectiveRolloutBuffer)
+    schedule, seen = RolloutLengthCallback(lambda progress: round(10 - 6 * progress)), []
+    for _ in range(2):
+        lengths = Lengths()
+        model.learn(100, callback=[lengths, schedule])
+        seen.append([rows for rows, _ in lengths.rows])
+    assert seen[0] == seen[1] and seen[0][0] == 4 and seen[0][-1] > 8
+    lengths = Lengths()
+    model.learn(100, callback=[lengths, schedule], reset_num_timesteps=False)
+    assert lengths.rows[0][0] == 7
+
+
+def test_no_length_leaves_a_minibatch_of_one_row():
+    contrib = pytest.importorskip("sb3_contrib")
+    envs = pytest.importorskip("sb3_contrib.common.envs")
+    venv = make_vec_env(envs.InvalidActionEnvDiscrete, n_envs=1, seed=0)
+    small = dict(n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    maskable = contrib.MaskablePPO("MlpPolicy", venv, rollout_buffer_class=SelectiveMaskableRolloutBuffer, **small)
+    for model in (maskable, SelectiveRecurrentPPO("MlpLstmPolicy", venv, **small)):
+        model.learn(40, callback=RolloutLengthCallback(lambda progress: 17))
+        assert all(np.isfinite(parameter.detach().numpy()).all() for parameter in model.policy.parameters())
+        assert len(list(model.rollout_buffer.get(16))) == 1
 
 
 def test_a_constant_length_changes_nothing():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
@@ -117,18 +118,71 @@ def test_a_fraction_is_not_shorter_than_what_the_discount_factor_looks_at(gamma,
     assert looked[0] == first
 
 
-def test_a_gate_that_the_discount_factor_silences_says_so_once_and_steps_overrule_it():
+@pytest.mark.parametrize(
+    ("horizon", "gamma", "message"),
+    [
+        (100, 0.9999, r"10000 steps that gamma=0\.9999 looks ahead.* at most 100 steps is not judged before step 4000"),
+        (40, 0.9, r"grace=0\.04 stands for at least 40 steps.* at most 40 steps is not judged before step 40"),
+    ],
+)
+def test_a_gate_that_its_grace_silences_says_so_once_and_steps_overrule_it(horizon, gamma, message):
     def looks(**given):
         callback = SelectiveRolloutCallback(never, warmup=0, **given)
-        model = PPO("MlpPolicy", clocks(1, horizon=100), n_steps=64, gamma=0.9999, device="cpu", seed=0)
+        model = PPO("MlpPolicy", clocks(1, horizon=horizon), n_steps=64, gamma=gamma, device="cpu", seed=0)
         model.learn(128, callback=callback)
         model.learn(128, callback=callback)
         return callback.n_looks
 
-    with pytest.warns(UserWarning, match=r"gamma=0\.9999 looks 10000 steps ahead.* at most 100 steps") as warned:
+    with pytest.warns(UserWarning, match=message) as warned:
         assert looks() == 0
     assert len(warned) == 1
-    assert looks(grace=40) > 0
+    assert looks(grace=20) > 0
+
+
+def test_a_horizon_that_was_found_is_found_anew_in_another_environment():
+    callback, model = SelectiveRolloutCallback(never, check_interval=0.5, warmup=0), collector(clocks(1, horizon=100))
+    model.learn(16, callback=callback)
+    assert callback._check_interval == 50
+    model.set_env(clocks(1, horizon=1000))
+    model.learn(16, callback=callback)
+    assert callback._check_interval == 500
+
+
+def test_a_schedule_sees_the_present_progress_in_each_training():
+    seen = []
+
+    def gate(view):
+        seen.append(view.progress_remaining)
+        return never(view)
+
+    callback, model = eager(gate), collector(clocks(1), n_steps=8)
+    for _ in range(2):
+        seen.clear()
+        model.learn(32, callback=callback)
+        np.testing.assert_allclose(seen, 1.0 - np.arange(1, 33) / 32)
+    seen.clear()
+    model.learn(32, callback=callback, reset_num_timesteps=False)
+    np.testing.assert_allclose(seen, 1.0 - np.arange(33, 65) / 64)
+
+
+def test_a_continued_training_knows_the_latest_info_and_a_new_callback_waits_for_it():
+    class Notes(gym.Wrapper):
+        def step(self, action):
+            *step, _ = self.env.step(action)
+            return *step, {"age": self.env.unwrapped.age}
+
+    def gate(view):
+        seen.append([info.get("age") for info, looked in zip(view.infos, view.look, strict=True) if looked])
+        return never(view)
+
+    seen = []
+    venv = EpisodeControlVecEnv(DummyVecEnv([lambda: Notes(Clock())]))
+    callback, model = eager(gate), collector(venv, n_steps=4)
+    model.learn(4, callback=callback)
+    model.learn(4, callback=callback, reset_num_timesteps=False)
+    model.learn(4, callback=eager(gate), reset_num_timesteps=False)
+    # No episode is judged at its first step, nor by a callback that has not seen it yet.
+    assert seen == [[], *[[age] for age in range(1, 8)], [], [9], [10], [11]]
 
 
 # ---------------------------------------------------------------------- bootstrap

@@ -12,6 +12,7 @@ from stable_baselines3.common.callbacks import CallbackList, EveryNTimesteps
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
+from sb3_budget.core.gates import ConfidenceGate
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 from tests.callbacks.clock import Clock, StopAt, assert_same_parameters, clocks, collector, eager, never
@@ -70,6 +71,10 @@ def test_a_coin_without_a_selective_buffer():
 
 def test_a_head_that_the_policy_does_not_have():
     refused("gate_head=0", eager(never, gate_head=0), clocks(1))
+
+
+def test_a_gate_of_several_critics_on_a_policy_with_one():
+    refused("ConfidenceGate needs a policy with several critics", eager(ConfidenceGate(0.4)), clocks(1))
 
 
 def test_no_slot_that_could_be_stopped():

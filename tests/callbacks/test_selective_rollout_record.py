@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
 from sb3_budget.core.gates import QuantileGate
@@ -40,6 +41,22 @@ def test_an_audit_of_everything_stops_nothing_and_measures_exactly(end):
     assert statistics.value_rmse == pytest.approx(abs(at_5 - tail), rel=1e-5)
     # With one slot the reference is its own value.
     assert statistics.precision == float(tail < at_5)
+
+
+@pytest.mark.parametrize("rule", ["critic", "target", "none"])
+def test_an_audited_episode_that_the_user_stops_is_completed_once(rule):
+    venv = clocks(1)
+
+    class Stop(BaseCallback):
+        def _on_step(self):
+            if self.num_timesteps == 7:
+                venv.request_stop(0)
+            return True
+
+    callback, model = audited(StopAt(5), bootstrap=rule, tau=1.0), collector(venv, n_steps=8)
+    at_8 = value(model.policy, 8.0)[0]
+    model.learn(8, callback=[callback, Stop()])
+    assert callback._audit._records[0].tail == pytest.approx(discounted(5, 8) + GAMMA**3 * at_8)
 
 
 def test_an_episode_is_drawn_once_at_its_first_rejection():

@@ -59,6 +59,34 @@ def test_the_update_to_data_ratio_counts_gradient_steps():
     assert recorder.logs[-1]["budget/utd"] == pytest.approx(2 * 3 * 2 / 96)
 
 
+def test_of_a_loaded_model_it_counts_this_training_only(tmp_path):
+    def ppo(**kwargs):
+        return PPO("MlpPolicy", staggered(n_envs=4), n_steps=8, batch_size=16, n_epochs=3, device="cpu", **kwargs)
+
+    ppo().learn(64).save(tmp_path / "model")
+    recorder = Recorder()
+    model = PPO.load(tmp_path / "model", env=staggered(n_envs=4), device="cpu")
+    model.learn(3 * 32, callback=[StaggeredResetCallback(), recorder], reset_num_timesteps=False)
+    assert [log.get("budget/utd") for log in recorder.logs] == [None, pytest.approx(6 / 64), pytest.approx(12 / 96)]
+
+
+def test_blocks_are_dealt_anew_in_another_environment_and_after_a_seed():
+    callback, model = StaggeredResetCallback(n_blocks=lambda progress: 2), collector(staggered(n_envs=8), n_steps=8)
+    dealt = block_offsets(8, 32, 2).tolist()
+    model.learn(64, callback=callback)
+    other = staggered(n_envs=8)
+    model.set_env(other)
+    model.learn(64, callback=callback)
+    assert other.offsets.tolist() == dealt
+    other.seed(0)
+    model.learn(64, callback=callback)
+    assert other.offsets.tolist() == dealt
+    # Nothing is dealt where nothing has changed: slots would be shifted once more.
+    before = other.offsets
+    model.learn(64, callback=callback, reset_num_timesteps=False)
+    assert other.offsets is before
+
+
 def test_a_schedule_of_blocks_shifts_the_slots_when_it_changes():
     venv = staggered(n_envs=8)
     seen = []
@@ -88,6 +116,8 @@ def test_another_discount_than_the_models_is_reported():
 def test_what_cannot_work_is_refused():
     with pytest.raises(ValueError, match="n_blocks=4 must be a function"):
         StaggeredResetCallback(n_blocks=4)
+    with pytest.raises(ValueError, match="take mode='first_episode', which can begin later"):
+        learn(StaggeredResetCallback(), staggered(mode="warmup", enabled=False))
     with pytest.raises(ValueError, match="needs StaggeredResetVecEnv"):
         learn(StaggeredResetCallback(), clocks(2))
     for nested in (StaggeredResetCallback(), CallbackList([StaggeredResetCallback()])):

@@ -9,9 +9,9 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
 
-from sb3_budget import EpisodeControlVecEnv, ValueAuditCallback
+from sb3_budget import EpisodeControlVecEnv, StaggeredResetVecEnv, ValueAuditCallback
 from sb3_budget.callbacks.value_audit_callback import compare
 
 SMALL = {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [8]}}
@@ -99,6 +99,43 @@ def test_the_training_goes_on_as_if_nothing_had_happened():
     assert model.logger.name_to_value["budget/value_audit_error"] >= 0.0
 
 
+class Masked(Countdown):
+    """Masks one of its actions."""
+
+    def action_masks(self):
+        return np.array([True, False])
+
+
+def test_masked_actions_are_not_taken_and_hidden_states_are_refused(monkeypatch):
+    contrib = pytest.importorskip("sb3_contrib")
+    small = {**SMALL, "n_steps": 8, "batch_size": 16}
+
+    def masked(n_envs):
+        return EpisodeControlVecEnv(DummyVecEnv([Masked] * n_envs))
+
+    audit_env, taken = masked(4), set()
+    step_async = audit_env.step_async
+    monkeypatch.setattr(audit_env, "step_async", lambda actions: taken.update(actions.tolist()) or step_async(actions))
+    audit = ValueAuditCallback(audit_env, audit_every=16, n_continuations=2)
+    model = contrib.MaskablePPO("MlpPolicy", masked(2), **small).learn(64, callback=audit)
+    assert audit.latest is not None and taken == {0}
+    with pytest.raises(ValueError, match=r"audit_env has no action_masks\(\)"):
+        model.learn(16, callback=ValueAuditCallback(make()))
+    model.learn(16, callback=ValueAuditCallback(make()), use_masking=False)
+    recurrent = contrib.RecurrentPPO("MlpLstmPolicy", make(2), n_steps=8, batch_size=16, device="cpu")
+    with pytest.raises(ValueError, match="a recurrent policy has hidden states besides"):
+        recurrent.learn(16, callback=ValueAuditCallback(make()))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_cannot_be_saved_is_refused_before_training():
+    model = PPO("MlpPolicy", EpisodeControlVecEnv(SubprocVecEnv([Countdown] * 2)), **{**SMALL, "batch_size": 32})
+    with pytest.raises(ValueError, match="StateWrapper"):
+        model.learn(32, callback=ValueAuditCallback(make(), audit_every=10**6))
+    assert model.num_timesteps == 0
+    model.get_env().close()
+
+
 def test_comparison_by_hand():
     found = compare(np.array([1.0, 3.0]), np.array([[0.0, 2.0], [4.0, 6.0]]))
     # Differences 0 and -2; the noise of a mean of two is 2 / 2.
@@ -110,6 +147,8 @@ def test_comparison_by_hand():
 def test_misuse_is_refused():
     with pytest.raises(ValueError, match=r"must be an EpisodeControlVecEnv\(make_vec_env"):
         ValueAuditCallback(VecNormalize(make()))
+    with pytest.raises(ValueError, match="must be a plain EpisodeControlVecEnv"):
+        ValueAuditCallback(StaggeredResetVecEnv(DummyVecEnv([Countdown] * 4), horizon=10))
     with pytest.raises(ValueError, match="has 4 slots, which n_continuations=3 does not divide"):
         ValueAuditCallback(make(), n_continuations=3)
     with pytest.raises(ValueError, match="n_continuations=1"):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -45,6 +47,31 @@ def test_saved_and_loaded(tmp_path):
     assert episode_ends(venv, 45) == episode_ends(loaded, 45)
 
 
+def test_functions_are_saved_and_a_failing_save_spares_the_file(tmp_path):
+    path = tmp_path / "venv.pkl"
+    base = make_venv(4, time_limits=20)
+    venv = StaggeredResetVecEnv(
+        base, offsets=lambda n, horizon, rng: np.arange(n), horizon_budget=lambda n, rng: np.full(n, 7)
+    )
+    venv.save(path)
+    loaded = StaggeredResetVecEnv.load(path, make_venv(4, time_limits=20))
+    loaded.reset()
+    assert {end["length"] for ends in episode_ends(loaded, 20) for end in ends} == {7}
+    generator = (n for n in range(3))
+    broken = StaggeredResetVecEnv(base, offsets=lambda n, horizon, rng: [next(generator)] * n)
+    with pytest.raises(TypeError):
+        broken.save(path)
+    StaggeredResetVecEnv.load(path, make_venv(4, time_limits=20))
+
+
+def test_a_horizon_that_was_found_must_fit_the_new_environments(tmp_path):
+    staggered().save(tmp_path / "found.pkl")
+    with pytest.raises(ValueError, match="the horizon of 20 steps that its environments had, the given ones have 50"):
+        StaggeredResetVecEnv.load(tmp_path / "found.pkl", make_venv(4, time_limits=50))
+    staggered(horizon=20).save(tmp_path / "given.pkl")
+    assert StaggeredResetVecEnv.load(tmp_path / "given.pkl", make_venv(4, time_limits=50)).horizon == 20
+
+
 def test_a_file_of_something_else_is_refused(tmp_path):
     EpisodeControlVecEnv(make_venv()).save(tmp_path / "venv.pkl")
     with pytest.raises(ValueError, match="holds a EpisodeControlVecEnv, not a StaggeredResetVecEnv"):
@@ -77,6 +104,10 @@ def test_set_venv_checks_what_the_constructor_checks():
         twin.set_venv(DummyVecEnv([forbidding, forbidding]))
     with pytest.raises(AssertionError):
         twin.set_venv(make_venv(kind="image"))
+    other_actions = make_venv()
+    other_actions.action_space = spaces.Discrete(17)
+    with pytest.raises(ValueError, match=r"saved with the actions .*, the given VecEnv has Discrete\(17\)"):
+        twin.set_venv(other_actions)
     twin.set_venv(make_venv())
     twin.reset()
     assert twin.env_is_wrapped(Monitor) == [False, False]

@@ -120,7 +120,7 @@ def test_callbacks_weigh_the_blocks():
     venv = snapshots()
     model = PPO("MlpPolicy", VecNormalize(venv), n_steps=25, batch_size=200, n_epochs=1, seed=0, device="cpu")
     model.learn(400, callback=StaggeredResetCallback(block_weights=lambda progress: [1.0, 1.0, 0.0, 2.0 - 2.0 * progress]))
-    np.testing.assert_allclose(venv._archive.weights, np.array([1, 1, 0, 1]) / 3)
+    np.testing.assert_allclose(venv._archive.weights, np.array([1, 1, 0, 2]) / 4)
     model.learn(4_000, callback=AdaptiveOffsetCallback(n_blocks=4, period=1, uniform=0.5))
     assert venv._archive.weights.min() >= 0.125
     assert len(set(venv._archive.weights.tolist())) > 1
@@ -168,6 +168,18 @@ def test_what_cannot_be_saved_is_refused_at_the_first_reset():
     base = make_vec_env("Pendulum-v1", 2, seed=0, wrapper_class=Opaque)
     with pytest.raises(ValueError, match="wrapper Opaque cannot be saved"):
         StaggeredResetVecEnv(base, mode="snapshot", n_blocks=4).reset()
+    later = StaggeredResetVecEnv(base, mode="snapshot", n_blocks=4, enabled=False)
+    later.reset()
+    with pytest.raises(ValueError, match="wrapper Opaque cannot be saved"):
+        later.enable()
+
+
+def test_switched_on_later_it_begins_episodes_in_snapshots():
+    venv = snapshots(enabled=False)
+    venv.reset()
+    venv.enable()
+    walk(venv, 600)
+    assert (venv._archive.counts[1:] > 0).all()
 
 
 @pytest.mark.parametrize("other", [{"group_reset": True}, {"reassign_every": 2}, {"horizon_budget": "discount"}])

@@ -208,6 +208,8 @@ def test_diagnose_measures_since_the_last_call():
     spread = venv.diagnose(n_steps=4)
     assert spread.phase_coverage == 1.0 and spread.phase_entropy == 1.0 and spread.dispersion == pytest.approx(1.0)
     assert spread.advice == () and len(venv.diagnose(n_steps=HORIZON).advice) == 1
+    # Where nothing was seen since, as after a training whose callback has measured, the last measurement stands.
+    assert venv.diagnose()[:3] == spread[:3]
 
 
 def test_blocks_are_counted_where_offsets_put_them():
@@ -239,6 +241,18 @@ def test_enabled_later_the_running_first_episodes_are_shifted():
     assert [[end["length"] for end in slot] for slot in episode_ends(venv, HORIZON)] == [[40], [30], [20], [10]]
 
 
+def test_a_warm_up_needs_a_reset_to_come():
+    venv = staggered(4, mode="warmup", enabled=False)
+    venv.enable()
+    venv.reset()
+    assert venv.ages.tolist() == [0, 10, 20, 30]
+    venv = staggered(4, mode="warmup", enabled=False)
+    venv.reset()
+    with pytest.raises(ValueError, match=r"steps the slots at a reset.* enabled=True, or take mode='first_episode'"):
+        venv.enable()
+    assert not venv.enabled
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
@@ -246,6 +260,7 @@ def test_enabled_later_the_running_first_episodes_are_shifted():
         ({"offsets": "odd"}, "offsets='odd'"),
         ({"offsets": "blocks"}, "needs n_steps"),
         ({"offsets": "blocks", "n_blocks": 2, "block_weights": [1, 2, 3]}, "block_weights"),
+        ({"n_blocks": 2, "block_weights": [1, 2]}, "with offsets='even' and mode='first_episode' they do nothing"),
         ({"offsets": lambda n, horizon, rng: np.full(n, horizon)}, "Offsets must be 8 numbers"),
         ({"offsets": lambda n, horizon, rng: [0]}, "Offsets must be 8 numbers"),
         ({"horizon": 0}, "horizon=0"),
