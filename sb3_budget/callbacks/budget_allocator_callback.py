@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
 from sb3_budget.callbacks.density_hint import DensityHint
 from sb3_budget.callbacks.outcome_labels import OutcomeLabels, SuccessRule, features
-from sb3_budget.callbacks.progress import in_training, progress_remaining
+from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_steps_or_fraction, require_top_level
 from sb3_budget.callbacks.rollout_notes import CELL, Measured, RolloutNotes
 from sb3_budget.callbacks.start_plan import StartPlan
@@ -41,18 +41,9 @@ UPDATE_STEPS = 256
 STEPS_PER_MINIBATCH, LEAST_SUCCESSES, RECENT = 64, 5, 200
 #: What is saved.
 STATE = (
-    "archive",
-    "_cells",
-    "_predictor",
-    "_labels",
-    "_recent",
-    "_record",
-    "_rng",
-    "_frozen",
-    "_joins_parts",
-    "_n_own",
+    "archive", "_cells", "_predictor", "_labels", "_recent", "_record", "_rng", "_frozen", "_joins_parts", "_n_own",
     "_n_archived",
-)
+)  # fmt: skip
 #: A predictor of longer observations would cost more than it is worth.
 MOST_FEATURES = 4096
 
@@ -184,6 +175,7 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         require_top_level(self)
+        self._training = self.model.start_time
         # What has never warmed up does so from here on, also where the count of steps goes on.
         begin = 0 if self._frozen else self.model.num_timesteps
         left = self.model._total_timesteps - begin
@@ -215,7 +207,9 @@ class BudgetAllocatorCallback(BaseCallback):
     @property
     def active(self) -> bool:
         """Whether episodes begin in archived states: the warm-up is over, and there are some."""
-        return self.num_timesteps >= self._warmup_steps and len(self.archive) > 0 and in_training(self)
+        # A training that was broken off, as by Ctrl-C, has left the sampler to the next, which may have no allocator.
+        own = self.model.start_time == self._training
+        return own and self.num_timesteps >= self._warmup_steps and len(self.archive) > 0
 
     @property
     def archive_starts(self) -> float:

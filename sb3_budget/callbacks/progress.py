@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
 
 
 def progress_remaining(model: BaseAlgorithm) -> float:
@@ -15,14 +14,3 @@ def progress_remaining(model: BaseAlgorithm) -> float:
     :return: Its progress remaining, in [0, 1].
     """
     return min(1.0, max(0.0, 1.0 - model.num_timesteps / max(1, model._total_timesteps)))
-
-
-def in_training(callback: BaseCallback) -> bool:
-    """
-    Whether a training goes on that the callback takes part in. One that was broken off, as by Ctrl-C, tells no callback
-    that it has ended; what the callback has left behind must not act on the next.
-
-    :param callback: A callback that something asks in a step, or after it.
-    :return: Whether it has heard of all steps before.
-    """
-    return callback.num_timesteps == callback.model.num_timesteps

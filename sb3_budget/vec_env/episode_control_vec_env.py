@@ -130,13 +130,14 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         Choose where episodes start. The sampler is asked at every reset of a slot.
 
         :param sampler: ``sampler(slot)`` returns a :class:`~sb3_budget.Start`, or ``None`` for the environment's
-            own reset. ``None`` instead of a sampler removes it.
+            own reset. ``None`` instead of a sampler removes it, whose ever it is if it is the user who asks.
         :param owner: Name of who sets it. Two owners would undo each other's choice, so only one is allowed.
         :raises ValueError: if another owner's sampler is in place, or the wrapper is disabled.
         """
         if not self.enabled:
             raise ValueError(f"set_start_sampler() on a {type(self).__name__} with enabled=False: it never starts an episode")
-        if self._start_sampler is not None and self._sampler_owner != owner:
+        taken_away = sampler is None and owner == "user"
+        if self._start_sampler is not None and self._sampler_owner != owner and not taken_away:
             raise ValueError(f"The start sampler belongs to {self._sampler_owner!r}; {owner!r} cannot replace it")
         self._start_sampler = sampler
         self._sampler_owner = owner if sampler is not None else None

@@ -91,8 +91,11 @@ def test_two_owners_are_refused_until_the_first_lets_go():
     with pytest.raises(ValueError, match="belongs to 'allocator'; 'user' cannot replace it"):
         venv.set_start_sampler(lambda slot: None)
     with pytest.raises(ValueError, match="cannot replace"):
-        venv.set_start_sampler(None)
+        venv.set_start_sampler(None, owner="GRPO")
     venv.set_start_sampler(None, owner="allocator")
+    venv.set_start_sampler(lambda slot: None, owner="allocator")
+    # The user may take any away.
+    venv.set_start_sampler(None)
     venv.set_start_sampler(lambda slot: None)
 
 
