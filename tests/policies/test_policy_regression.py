@@ -46,7 +46,7 @@ def test_a_ratio_that_is_clipped_moves_nothing():
 def test_gradients_are_no_longer_than_asked():
     policy, regression = make(max_grad_norm=1e-9)
     seen = []
-    regression._optimizer.register_step_pre_hook(
+    regression._optimizer._optimizer.register_step_pre_hook(
         lambda *_: seen.append(th.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None]).norm().item())
     )
     regression.step(OBSERVATIONS, ACTIONS, log_probs(policy), th.tensor([1.0, 0.0, 0.0, 1.0]), 0.01)
@@ -58,5 +58,5 @@ def test_the_state_holds_the_moments():
     regression.step(OBSERVATIONS, ACTIONS, log_probs(policy), th.tensor([1.0, 0.0, 0.0, 1.0]), 0.01)
     other = PolicyRegression(policy, 0.2)
     other.load_state_dict(regression.state_dict())
-    moments = [state["exp_avg"] for state in other._optimizer.state.values()]
+    moments = [state["exp_avg"] for state in other._optimizer._optimizer.state.values()]
     assert moments and any(moment.abs().sum() > 0 for moment in moments)
