@@ -121,10 +121,6 @@ def require_sense(model: GRPO, normalize_advantage: bool) -> None:
         raise ValueError("A StartPool looks at the spread of a group's returns, and group_size is 1")
     if not 0.0 <= model.beta < math.inf:
         raise ValueError(f"beta={model.beta} must be finite, and not negative")
-    if not 0.0 <= model.zero_tolerance < math.inf:
-        raise ValueError(f"zero_tolerance={model.zero_tolerance} must be finite, and not negative")
-    if not isinstance(model.remember_peers, (int, np.integer)) or model.remember_peers < 0:
-        raise ValueError(f"remember_peers={model.remember_peers!r} must be a number of episodes, at least 0")
     if isinstance(model.clip_range_high, (int, float)) and not 0.0 < model.clip_range_high < math.inf:
         raise ValueError(f"clip_range_high={model.clip_range_high} must be finite and positive")
     if model.reference_interval is not None and (model.beta == 0.0 or model.reference_interval < 1):

@@ -76,8 +76,10 @@ class GroupBufferMixin(SelectiveBufferMixin):
             require_one_of("scale", scale, SCALES)
         if std_floor != STD_FLOOR and self.scale != "group":
             raise ValueError(f"std_floor={std_floor} has no part in scale={self.scale!r}, only in 'group'")
-        if not (std_floor >= 0.0 and zero_tolerance >= 0.0):
-            raise ValueError(f"std_floor={std_floor} and zero_tolerance={zero_tolerance} must not be negative")
+        if not (std_floor >= 0.0 and 0.0 <= zero_tolerance < np.inf):
+            raise ValueError(
+                f"std_floor={std_floor} and zero_tolerance={zero_tolerance} must not be negative, nor the latter infinite"
+            )
         self._memory = PeerMemory(remember_peers)
         if remember_peers and self.advantage != "residual":
             raise ValueError(

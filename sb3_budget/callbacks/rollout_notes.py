@@ -129,7 +129,7 @@ class RolloutNotes:
             squares = (buffer.returns - buffer.values) ** 2
             critic_error = float(np.mean(squares))
             if self._rows:
-                visited = self.record.present(np.stack(self._rows), np.stack(self._versions)).ravel()
+                visited = self._visited().ravel()
                 errors = squares[: len(self._rows)].ravel().astype(np.float64)
         return Brought(
             len(self._rows) * n_envs,
@@ -142,12 +142,16 @@ class RolloutNotes:
             errors,
         )
 
+    def _visited(self) -> NDArray[np.int64]:
+        """:return: Rows of the cells in which steps were taken, as far as they are theirs still, shape (n_steps, n_envs)."""
+        return self.record.present(np.stack(self._rows), np.stack(self._versions))
+
     def close(self, buffer: RolloutBuffer | None) -> None:
         """
         :param buffer: The rollout with its advantages, ``None`` off-policy.
         """
         if buffer is not None and self._rows:
-            rows = self.record.present(np.stack(self._rows), np.stack(self._versions))
+            rows = self._visited()
             n = len(rows)
             credit(self.record.advantages, rows, np.abs(buffer.advantages[:n]))
             if self.measured.td_errors:

@@ -14,11 +14,11 @@ class PeerMemory:
     what the others left at the same step of the same episode. Their advantages are of a slightly older policy.
 
     :param n_rollouts: Number of rollouts that are remembered; 0 remembers nothing.
-    :raises ValueError: if it is negative.
+    :raises ValueError: if it is negative, or no whole number.
     """
 
     def __init__(self, n_rollouts: int):
-        if n_rollouts < 0:
+        if not isinstance(n_rollouts, (int, np.integer)) or n_rollouts < 0:
             raise ValueError(f"remember_peers={n_rollouts} must be a number of rollouts, 0 or more")
         self.n_rollouts = n_rollouts
         self._rollouts: list[PeerRows] = []

@@ -34,10 +34,12 @@ class RoiTracker:
             raise ValueError(f"rate={rate} must lie in (0, 1]")
         if not 0.0 < least <= 1.0 <= most:
             raise ValueError(f"least={least} and most={most} must enclose 1, the neutral multiplier, and be positive")
-        self.rate, self.least, self.most = rate, least, most
-        self.roi = np.full(n, np.nan)
-        self._returns = np.full(n, np.nan)
-        self._variances = np.full(n, np.nan)
+        self.n, self.rate, self.least, self.most = n, rate, least, most
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, since the regions are others now."""
+        self.roi, self._returns, self._variances = np.full((3, self.n), np.nan)
 
     def update(self, steps: ArrayLike, returns: ArrayLike, variances: ArrayLike) -> None:
         """
@@ -117,9 +119,8 @@ class RegionRoi:
         if period < 1:
             raise ValueError(f"period={period} must be at least 1 step")
         self.n_regions, self.regions, self.period = n_regions, regions, period
-        self._bounds = (rate, least, most)
         #: What each region has brought so far.
-        self.tracker = RoiTracker(n_regions, *self._bounds)
+        self.tracker = RoiTracker(n_regions, rate, least, most)
         self._clusters = _Clusters(n_regions)
         self._region_of: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._forget()
@@ -133,7 +134,7 @@ class RegionRoi:
         if self.regions is None:
             self._region_of, new = self._clusters(anchors)
             if new:
-                self.tracker = RoiTracker(self.n_regions, *self._bounds)
+                self.tracker.forget()
                 self._forget()
         else:
             given = np.asarray(self.regions(anchors))
