@@ -62,7 +62,8 @@ class StartPlan:
         self.horizon = parse_horizon(horizon)
         self.temperature = temperature
         self.roi = roi
-        self._probabilities: NDArray[np.float64] | None = None
+        #: Sums of the probabilities of the rows up to each: a draw looks one number up.
+        self._cumulative: NDArray[np.float64] | None = None
         self._horizons: NDArray[np.int64] | None = None
 
     @property
@@ -121,7 +122,7 @@ class StartPlan:
 
     def outdate(self) -> None:
         """Let the next draw compute priorities anew."""
-        self._probabilities = None
+        self._cumulative = None
 
     def draw(self, n: int, anchors: Callable[[], Anchors], rng: np.random.Generator) -> tuple[int, int | None]:
         """
@@ -130,14 +131,15 @@ class StartPlan:
         :param rng: Source of randomness.
         :return: Row of one of them, and the longest length of the episode [steps], ``None`` for the environment's own.
         """
-        if self._probabilities is None or len(self._probabilities) != n:
+        if self._cumulative is None or len(self._cumulative) != n:
             known = anchors()
-            self._probabilities = rank(self.priority(known), self.temperature)
+            probabilities = rank(self.priority(known), self.temperature)
             if self.roi is not None:
-                self._probabilities *= self.roi(known)
-                self._probabilities /= self._probabilities.sum()
+                probabilities *= self.roi(known)
+            self._cumulative = np.cumsum(probabilities)
+            self._cumulative /= self._cumulative[-1]
             self._horizons = steps_of(self.horizon, known) if callable(self.horizon) else None
-        row = int(rng.choice(n, p=self._probabilities))
+        row = int(np.searchsorted(self._cumulative, rng.random(), side="right"))
         if callable(self.horizon):
             assert self._horizons is not None
             return row, int(self._horizons[row])

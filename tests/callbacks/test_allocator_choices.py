@@ -107,7 +107,7 @@ def test_regions_where_steps_bring_more_are_begun_in_more_often_and_are_saved(tm
     allocator._plan.outdate()
     allocator._plan.draw(len(allocator.archive), lambda: known, np.random.default_rng(0))
     expected = multipliers[halves(known)]
-    np.testing.assert_allclose(allocator._plan._probabilities, expected / expected.sum())
+    np.testing.assert_allclose(allocator._plan._cumulative, np.cumsum(expected) / expected.sum())
     # Every step after the warm-up is told once, and so is what the critic made of it.
     told = roi.told
     assert sum(n for n, *_ in told) <= 1536 and all(len(visited) == len(errors) == n for n, *_, visited, errors in told)
