@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from sb3_budget.buffers.finished_group_buffer import FinishedGroupBufferMixin
 from sb3_budget.callbacks.policy_recycling import PolicyRecycling
 from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
+from sb3_budget.callbacks.state_files import read_state, write_state
 from sb3_budget.callbacks.transition_reader import TransitionReader
 from sb3_budget.core.cells import Cells
 from sb3_budget.core.determinism import DeterminismDetector
@@ -326,7 +326,7 @@ class CriticRecyclingCallback(BaseCallback):
         :param path: File to write.
         """
         self._keep_state()
-        Path(path).write_bytes(cloudpickle.dumps({name: self.__dict__[name] for name in STATE}))
+        write_state(path, {name: self.__dict__[name] for name in STATE})
 
     def load(self, path: str | Path) -> None:
         """
@@ -334,6 +334,6 @@ class CriticRecyclingCallback(BaseCallback):
 
         :param path: File to read.
         """
-        self.__dict__.update(cloudpickle.loads(Path(path).read_bytes()))
+        self.__dict__.update(read_state(path))
         self._critic = self._policy = None
         self._seeded = True
