@@ -144,8 +144,11 @@ class ZeroVarianceBufferMixin:
 
     @property
     def targets(self) -> PooledTargets | None:
-        """Targets of pooled rows, found by a callback. One contradiction drops them, also of what has left the pool."""
-        if self._targets is None or self._targets[0] != self.detector.n_withdrawn:
+        """
+        Targets of pooled rows, found by a callback. One contradiction drops them, also of what has left the pool, and so does
+        another training. They are not saved.
+        """
+        if self._targets is None or self._targets[0] != self.detector.n_withdrawn or not self._targets[1].is_current():
             return None
         return self._targets[1]
 
@@ -309,6 +312,10 @@ class ZeroVarianceBufferMixin:
         """Empty the pool and all counts, as when the environment changed."""
         self.watch.forget()
         self.targets = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Whoever loads it may train without the callback that renews targets.
+        return {**self.__dict__, "_targets": None}
 
     def reset(self) -> None:
         super().reset()  # type: ignore[misc]  # the parent is a replay buffer

@@ -237,13 +237,19 @@ def test_dqn_trains_on_targets_and_on_none_of_them_in_a_slippery_lake(optimism):
     assert all(th.equal(one, other) for one, other in pairs)
 
 
-def test_targets_of_an_earlier_training_are_not_trained_on():
+@pytest.mark.parametrize("others", [[], [ZeroVarianceCallback()]])
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_targets_of_an_earlier_training_are_not_trained_on(tmp_path, is_loaded, others):
     model, during = make(buffer={"mix_ratio": 0.5}), Targets()
     graph = ZeroVarianceCallback("graph", refresh_every=100)
     with pytest.raises(KeyboardInterrupt):
         model.learn(600, callback=[graph, Interrupt(500)])
     assert model.replay_buffer.targets is not None
-    model.learn(100, callback=[ZeroVarianceCallback(), during])
+    if is_loaded:
+        model.save_replay_buffer(tmp_path / "buffer")
+        model = make()
+        model.load_replay_buffer(tmp_path / "buffer")
+    model.learn(100, callback=[*others, during])
     assert during.found is None
 
 
