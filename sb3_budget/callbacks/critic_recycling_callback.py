@@ -165,7 +165,7 @@ class CriticRecyclingCallback(BaseCallback):
         model, name = self.model, type(self.model).__name__
         if isinstance(model.rollout_buffer, FinishedGroupBufferMixin):
             raise ValueError(f"This {name} uses no critic: there is nothing to recycle for")
-        self._reader = TransitionReader(model)
+        self._reader = TransitionReader(model, self.__dict__.get("_reader"))
         self._keep_state()
         max_norm = getattr(model, "max_grad_norm", None)
         self._critic = CriticRegression(model.policy, model.gamma, self.tau, self.by_policy, max_norm)

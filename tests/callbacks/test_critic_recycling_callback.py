@@ -403,6 +403,22 @@ def test_two_trainings_are_one():
     assert same_parameters(one, other)
 
 
+@pytest.mark.parametrize("kind", ["discrete", "dict"])
+@pytest.mark.parametrize("resets", [False, True])
+def test_what_happened_after_a_training_that_a_callback_ended_begins_where_the_environment_is(kind, resets):
+    class End(BaseCallback):
+        def _on_step(self):
+            return self.n_calls % 61 != 0
+
+    recycling = CriticRecyclingCallback(min_count=1)
+    model = make(corridor(kind))
+    for _ in range(6):
+        learn(model, [recycling, End()], 10_000)
+        model.learn(128, callback=recycling, reset_num_timesteps=resets)
+    # A step that Stable-Baselines3 has forgotten would lead two cells on.
+    assert recycling.watch.detector.n_stochastic == 0
+
+
 # ---------------------------------------------------------------------- refusals
 
 
