@@ -166,28 +166,29 @@ class CriticRecyclingCallback(BaseCallback):
         if isinstance(model.rollout_buffer, FinishedGroupBufferMixin):
             raise ValueError(f"This {name} uses no critic: there is nothing to recycle for")
         self._reader = TransitionReader(model, self.__dict__.get("_reader"))
+        fields = dict(self._reader.fields) | (dict(PolicyRecycling.FIELDS) if self.policy_recycling else {})
+        if self.watch is not None and self.watch.pool.fields != fields:
+            raise ValueError(
+                f"The pool has the columns {list(self.watch.pool.fields)}, but this {name} has {list(fields)}, or shapes "
+                "differ: a callback belongs to one kind of environment"
+            )
         self._keep_state()
         max_norm = getattr(model, "max_grad_norm", None)
-        self._critic = CriticRegression(model.policy, model.gamma, self.tau, self.by_policy, max_norm)
+        critic, policy = CriticRegression(model.policy, model.gamma, self.tau, self.by_policy, max_norm), None
         if self._critic_state is not None:
-            self._critic.load_state_dict(self._critic_state)
-        fields = dict(self._reader.fields)
+            critic.load_state_dict(self._critic_state)
         if self.policy_recycling:
-            self._policy = PolicyRecycling(model, self._reader, self.clip_range, self.max_policy_age, max_norm)
+            policy = PolicyRecycling(model, self._reader, self.clip_range, self.max_policy_age, max_norm)
             if self._policy_state is not None:
-                self._policy.load_state_dict(self._policy_state)
-            fields |= PolicyRecycling.FIELDS
+                policy.load_state_dict(self._policy_state)
+        # Not before all fits, so that a model that was refused leaves nothing behind.
+        self._critic, self._policy = critic, policy
         if self.watch is None:
             keys = TransitionKeys(self._cells, continuous_actions=isinstance(model.action_space, spaces.Box))
             pool = TransitionPool(self._capacity, fields, self._eviction)
             self.watch = TransitionWatch(type(self).__name__, self._detector, pool, keys, self._whitelist)
         # Who listened in a training that was broken off does no more.
         self.watch.listener = None
-        if self.watch.pool.fields != fields:
-            raise ValueError(
-                f"The pool has the columns {list(self.watch.pool.fields)}, but this {name} has {list(fields)}, or shapes "
-                "differ: a callback belongs to one kind of environment"
-            )
         if not self._seeded and model.seed is not None:
             self._rng.bit_generator.state = np.random.default_rng(model.seed).bit_generator.state
         self._seeded = True

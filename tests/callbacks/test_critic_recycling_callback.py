@@ -464,6 +464,24 @@ def test_what_does_not_fit_is_refused_before_training():
         make(corridor("box")).learn(10, callback=recycling)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: make(policy_kwargs={"net_arch": [9]}),
+        lambda: make(policy_kwargs={"net_arch": [8, 8]}),
+        lambda: make(algorithm=A2C),
+    ],
+)
+def test_the_moments_of_another_policy_are_refused_before_training(other):
+    recycling, model, refused = CriticRecyclingCallback(), make(), other()
+    learn(model, recycling)
+    with pytest.raises(ValueError, match="a callback belongs to one policy"):
+        learn(refused, recycling)
+    assert refused.num_timesteps == 0
+    learn(model, recycling)
+    assert recycling.n_updates > 0
+
+
 def test_masks_and_recurrent_policies_are_refused_where_they_cannot_work():
     contrib = pytest.importorskip("sb3_contrib")
     kwargs = {"n_steps": 32, "batch_size": 32, "device": "cpu"}
