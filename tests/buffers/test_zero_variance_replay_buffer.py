@@ -419,6 +419,15 @@ def test_buffers_of_two_processes_share_what_they_know():
     assert {row[0] for row in rows(one.sample_pool(50))} == {1.0, 3.0}
 
 
+def test_a_buffer_of_other_observations_is_refused_and_nothing_is_counted():
+    one, other = known(), make(space=DICT, min_count=1)
+    put(other, [1], [0])
+    before = one.statistics
+    with pytest.raises(ValueError, match="cannot take over"):
+        one.merge_pool(other)
+    assert one.statistics == before
+
+
 def test_a_reset_forgets_all():
     buffer = known()
     buffer.reset()
