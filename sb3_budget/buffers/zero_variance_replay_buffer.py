@@ -64,7 +64,8 @@ class ZeroVarianceBufferMixin:
     :param start_after: Transitions before which batches are the parent's. With ``cells``, their statistics are gathered until
         then and nothing is counted.
     :param cells: State abstraction that makes neighbours one state, such as :class:`~sb3_budget.QuantisedCells`; with
-        continuous actions it sees them too, behind the observation. ``None`` for exact bytes.
+        continuous actions it sees them too, behind the observation. ``None`` for exact bytes. Those that are not frozen yet
+        are copied.
     :param whitelist: ``whitelist(observations, actions)`` returns a mask of transitions known to be deterministic, shape
         (n_envs,). They need no count; a contradiction still counts.
     :param seed: Seed of the draws from the pool. By default it follows the model's, and draws nothing from its generator.

@@ -67,7 +67,7 @@ class CriticRecyclingCallback(BaseCallback):
     :param start_after: Steps before which the pool is not used. With ``cells``, their statistics are gathered until then and
         nothing is counted.
     :param cells: State abstraction that makes neighbours one state; with continuous actions it sees them too, behind the
-        observation. ``None`` for exact bytes.
+        observation. ``None`` for exact bytes. Those that are not frozen yet are copied.
     :param whitelist: ``whitelist(observations, actions)`` returns a mask of transitions known to be deterministic, shape
         (n_envs,). They need no count; a contradiction still counts.
     :param weighting: ``"policy"`` (default): rows weigh :math:`\\pi(a|s)`. ``"uniform"``: all the same, which fits the values
