@@ -203,7 +203,7 @@ class ZeroVarianceBufferMixin:
         :param n: Number of rows.
         :param env: What normalises observations and rewards, as in SB3.
         :return: Transitions of the pool, drawn uniformly with replacement. With :attr:`targets`, untried actions are among
-            them, and what has a target has it as its reward, with a discount of 0.
+            them, and what has a target has it as its reward, with a discount of 0 and as if it terminated.
         :raises ValueError: if the pool is empty.
         """
         if not len(self.pool):
@@ -219,6 +219,8 @@ class ZeroVarianceBufferMixin:
         samples.actions[drawn.replaced] = drawn.actions  # type: ignore[assignment]  # arrays so far
         return samples._replace(
             rewards=np.where(is_unknown, samples.rewards, drawn.values),  # type: ignore[arg-type]  # as above
+            # Twice the same, for a train() of one's own that takes the model's discount factor.
+            dones=np.where(is_unknown, samples.dones, np.float32(1.0)),  # type: ignore[arg-type]  # as above
             discounts=(targets.gamma * is_unknown).astype(np.float32),  # type: ignore[arg-type]  # as above
         )
 

@@ -211,6 +211,14 @@ def test_a_batch_with_targets_has_discounts_for_stock_rows_too():
     model.train(2, 8)
 
 
+def test_targets_are_exact_for_a_training_that_takes_the_discount_factor_of_the_model():
+    model = line_model(known=(1, 2, 3), optimism=8.0)
+    step(model.replay_buffer, 0)
+    samples = model.replay_buffer.sample_pool(128)
+    assert samples.dones.dtype == th.float32 and 0.0 < samples.dones.mean() < 1.0
+    np.testing.assert_array_equal(targets(model, samples._replace(discounts=None)), targets(model, samples))
+
+
 def test_a_new_transition_has_a_target_of_one_step_and_one_contradiction_drops_all():
     model = line_model(known=(1, 2, 3))
     buffer = model.replay_buffer
