@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_budget.buffers.pooled_targets import PooledTargets
@@ -102,6 +103,11 @@ class ZeroVarianceBufferMixin:
         **kwargs: Any,
     ):
         require_replay_parent(self, observation_space, kwargs)
+        if isinstance(mix_ratio, (FloatSchedule, LinearSchedule)):
+            raise ValueError(
+                f"mix_ratio={mix_ratio} is a function of the progress remaining, which a buffer does not know: give one "
+                "of the number of transitions that were added"
+            )
         first_ratio = mix_ratio(0) if callable(mix_ratio) else mix_ratio
         if not 0.0 <= first_ratio <= 1.0:
             raise ValueError(f"mix_ratio={first_ratio} must lie in [0, 1]")

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3 import DQN, SAC, TD3
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
@@ -565,6 +566,8 @@ def test_a_resumed_run_goes_on_as_the_one_that_was_saved(tmp_path):
     [
         ({"mix_ratio": 1.5}, "mix_ratio=1.5"),
         ({"mix_ratio": lambda n: -1.0}, "mix_ratio=-1"),
+        ({"mix_ratio": LinearSchedule(0.0, 0.25, 0.5)}, "of the progress remaining"),
+        ({"mix_ratio": FloatSchedule(LinearSchedule(0.25, 0.0, 1.0))}, "of the progress remaining"),
         ({"min_count": 0}, "min_count=0"),
         ({"epsilon": -1.0}, "epsilon=-1"),
         ({"capacity": 0}, "capacity=0"),
