@@ -11,7 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceReplayBuffer
+from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceNStepReplayBuffer, ZeroVarianceReplayBuffer
 from sb3_budget.callbacks.graph_targets import graph_targets
 from sb3_budget.callbacks.zero_variance_callback import ZeroVarianceCallback, dqn_td_errors
 
@@ -286,6 +286,13 @@ def test_what_needs_dqn_is_refused_without_it(buffer, callback, match):
     model = SAC("MlpPolicy", DummyVecEnv([lambda: gym.make("Pendulum-v1")]), device="cpu", **kwargs)
     with pytest.raises(ValueError, match=match):
         model.learn(10, callback=ZeroVarianceCallback(**callback))
+
+
+def test_another_discount_factor_than_that_of_an_n_step_buffer_is_refused():
+    n_step = {"replay_buffer_class": ZeroVarianceNStepReplayBuffer}
+    with pytest.raises(ValueError, match=r"gamma=0\.99, but DQN has 0\.5.*'gamma': 0\.5"):
+        make(gamma=0.5, **n_step).learn(10, callback=ZeroVarianceCallback())
+    make(gamma=0.5, buffer={"gamma": 0.5}, **n_step).learn(10, callback=ZeroVarianceCallback())
 
 
 @pytest.mark.parametrize(
