@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,10 +45,18 @@ class PooledTargets:
     :param values: Value of each, shape (n,).
     :param gamma: The discount factor that they were found with.
     :param untried: Actions that stand beside them, if any.
+    :param is_current: Whether the training that they were found in goes on still. Nobody would renew them in another one.
     """
 
-    def __init__(self, keys: list[Hashable], values: NDArray[np.float64], gamma: float, untried: Untried | None = None):
-        self.gamma = gamma
+    def __init__(
+        self,
+        keys: list[Hashable],
+        values: NDArray[np.float64],
+        gamma: float,
+        untried: Untried | None = None,
+        is_current: Callable[[], bool] = lambda: True,
+    ):
+        self.gamma, self.is_current = gamma, is_current
         self.n_untried = 0 if untried is None else len(untried.keys)
         self._untried = untried
         self._values = dict(zip(keys, values.tolist(), strict=True))

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_budget.buffers.pooled_targets import PooledTargets
@@ -64,7 +65,8 @@ class ZeroVarianceBufferMixin:
     :param start_after: Transitions before which batches are the parent's. With ``cells``, their statistics are gathered until
         then and nothing is counted.
     :param cells: State abstraction that makes neighbours one state, such as :class:`~sb3_budget.QuantisedCells`; with
-        continuous actions it sees them too, behind the observation. ``None`` for exact bytes.
+        continuous actions it sees them too, behind the observation. ``None`` for exact bytes. Those that are not frozen yet
+        are copied.
     :param whitelist: ``whitelist(observations, actions)`` returns a mask of transitions known to be deterministic, shape
         (n_envs,). They need no count; a contradiction still counts.
     :param seed: Seed of the draws from the pool. By default it follows the model's, and draws nothing from its generator.
@@ -101,6 +103,11 @@ class ZeroVarianceBufferMixin:
         **kwargs: Any,
     ):
         require_replay_parent(self, observation_space, kwargs)
+        if isinstance(mix_ratio, (FloatSchedule, LinearSchedule)):
+            raise ValueError(
+                f"mix_ratio={mix_ratio} is a function of the progress remaining, which a buffer does not know: give one "
+                "of the number of transitions that were added"
+            )
         first_ratio = mix_ratio(0) if callable(mix_ratio) else mix_ratio
         if not 0.0 <= first_ratio <= 1.0:
             raise ValueError(f"mix_ratio={first_ratio} must lie in [0, 1]")
@@ -144,8 +151,11 @@ class ZeroVarianceBufferMixin:
 
     @property
     def targets(self) -> PooledTargets | None:
-        """Targets of pooled rows, found by a callback. One contradiction drops them, also of what has left the pool."""
-        if self._targets is None or self._targets[0] != self.detector.n_withdrawn:
+        """
+        Targets of pooled rows, found by a callback. One contradiction drops them, also of what has left the pool, and so does
+        another training. They are not saved.
+        """
+        if self._targets is None or self._targets[0] != self.detector.n_withdrawn or not self._targets[1].is_current():
             return None
         return self._targets[1]
 
@@ -199,7 +209,7 @@ class ZeroVarianceBufferMixin:
         :param n: Number of rows.
         :param env: What normalises observations and rewards, as in SB3.
         :return: Transitions of the pool, drawn uniformly with replacement. With :attr:`targets`, untried actions are among
-            them, and what has a target has it as its reward, with a discount of 0.
+            them, and what has a target has it as its reward, with a discount of 0 and as if it terminated.
         :raises ValueError: if the pool is empty.
         """
         if not len(self.pool):
@@ -215,6 +225,8 @@ class ZeroVarianceBufferMixin:
         samples.actions[drawn.replaced] = drawn.actions  # type: ignore[assignment]  # arrays so far
         return samples._replace(
             rewards=np.where(is_unknown, samples.rewards, drawn.values),  # type: ignore[arg-type]  # as above
+            # Twice the same, for a train() of one's own that takes the model's discount factor.
+            dones=np.where(is_unknown, samples.dones, np.float32(1.0)),  # type: ignore[arg-type]  # as above
             discounts=(targets.gamma * is_unknown).astype(np.float32),  # type: ignore[arg-type]  # as above
         )
 
@@ -309,6 +321,10 @@ class ZeroVarianceBufferMixin:
         """Empty the pool and all counts, as when the environment changed."""
         self.watch.forget()
         self.targets = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Whoever loads it may train without the callback that renews targets.
+        return {**self.__dict__, "_targets": None}
 
     def reset(self) -> None:
         super().reset()  # type: ignore[misc]  # the parent is a replay buffer

@@ -215,9 +215,10 @@ class ActiveVerificationCallback(BaseCallback):
     def _action(self, action: NDArray[Any]) -> NDArray[Any]:
         """What the environment was given, from what was kept of it."""
         space = self.model.action_space
+        action = action.reshape(space.shape or ())
         if isinstance(space, spaces.Box) and isinstance(self.model, OffPolicyAlgorithm):
-            action = self.model.policy.unscale_action(action)
-        return action.reshape(space.shape or ())
+            return self.model.policy.unscale_action(action)
+        return action
 
     # ------------------------------------------------------------------ logs and persistence
 

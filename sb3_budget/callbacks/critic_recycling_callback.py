@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from sb3_budget.buffers.finished_group_buffer import FinishedGroupBufferMixin
 from sb3_budget.callbacks.policy_recycling import PolicyRecycling
 from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
+from sb3_budget.callbacks.state_files import read_state, write_state
 from sb3_budget.callbacks.transition_reader import TransitionReader
 from sb3_budget.core.cells import Cells
 from sb3_budget.core.determinism import DeterminismDetector
@@ -67,7 +67,7 @@ class CriticRecyclingCallback(BaseCallback):
     :param start_after: Steps before which the pool is not used. With ``cells``, their statistics are gathered until then and
         nothing is counted.
     :param cells: State abstraction that makes neighbours one state; with continuous actions it sees them too, behind the
-        observation. ``None`` for exact bytes.
+        observation. ``None`` for exact bytes. Those that are not frozen yet are copied.
     :param whitelist: ``whitelist(observations, actions)`` returns a mask of transitions known to be deterministic, shape
         (n_envs,). They need no count; a contradiction still counts.
     :param weighting: ``"policy"`` (default): rows weigh :math:`\\pi(a|s)`. ``"uniform"``: all the same, which fits the values
@@ -165,29 +165,30 @@ class CriticRecyclingCallback(BaseCallback):
         model, name = self.model, type(self.model).__name__
         if isinstance(model.rollout_buffer, FinishedGroupBufferMixin):
             raise ValueError(f"This {name} uses no critic: there is nothing to recycle for")
-        self._reader = TransitionReader(model)
+        self._reader = TransitionReader(model, self.__dict__.get("_reader"))
+        fields = dict(self._reader.fields) | (dict(PolicyRecycling.FIELDS) if self.policy_recycling else {})
+        if self.watch is not None and self.watch.pool.fields != fields:
+            raise ValueError(
+                f"The pool has the columns {list(self.watch.pool.fields)}, but this {name} has {list(fields)}, or shapes "
+                "differ: a callback belongs to one kind of environment"
+            )
         self._keep_state()
         max_norm = getattr(model, "max_grad_norm", None)
-        self._critic = CriticRegression(model.policy, model.gamma, self.tau, self.by_policy, max_norm)
+        critic, policy = CriticRegression(model.policy, model.gamma, self.tau, self.by_policy, max_norm), None
         if self._critic_state is not None:
-            self._critic.load_state_dict(self._critic_state)
-        fields = dict(self._reader.fields)
+            critic.load_state_dict(self._critic_state)
         if self.policy_recycling:
-            self._policy = PolicyRecycling(model, self._reader, self.clip_range, self.max_policy_age, max_norm)
+            policy = PolicyRecycling(model, self._reader, self.clip_range, self.max_policy_age, max_norm)
             if self._policy_state is not None:
-                self._policy.load_state_dict(self._policy_state)
-            fields |= PolicyRecycling.FIELDS
+                policy.load_state_dict(self._policy_state)
+        # Not before all fits, so that a model that was refused leaves nothing behind.
+        self._critic, self._policy = critic, policy
         if self.watch is None:
             keys = TransitionKeys(self._cells, continuous_actions=isinstance(model.action_space, spaces.Box))
             pool = TransitionPool(self._capacity, fields, self._eviction)
             self.watch = TransitionWatch(type(self).__name__, self._detector, pool, keys, self._whitelist)
         # Who listened in a training that was broken off does no more.
         self.watch.listener = None
-        if self.watch.pool.fields != fields:
-            raise ValueError(
-                f"The pool has the columns {list(self.watch.pool.fields)}, but this {name} has {list(fields)}, or shapes "
-                "differ: a callback belongs to one kind of environment"
-            )
         if not self._seeded and model.seed is not None:
             self._rng.bit_generator.state = np.random.default_rng(model.seed).bit_generator.state
         self._seeded = True
@@ -326,7 +327,7 @@ class CriticRecyclingCallback(BaseCallback):
         :param path: File to write.
         """
         self._keep_state()
-        Path(path).write_bytes(cloudpickle.dumps({name: self.__dict__[name] for name in STATE}))
+        write_state(path, {name: self.__dict__[name] for name in STATE})
 
     def load(self, path: str | Path) -> None:
         """
@@ -334,6 +335,6 @@ class CriticRecyclingCallback(BaseCallback):
 
         :param path: File to read.
         """
-        self.__dict__.update(cloudpickle.loads(Path(path).read_bytes()))
+        self.__dict__.update(read_state(path))
         self._critic = self._policy = None
         self._seeded = True

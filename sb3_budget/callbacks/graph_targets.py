@@ -47,12 +47,16 @@ def graph_targets(model: DQN, buffer: ZeroVarianceBufferMixin, optimism: float |
         model, buffer, "next_observations", leaves, np.zeros((len(leaves), n_actions), dtype=np.bool_), optimism
     )
     values = exact_values(sources, targets, rewards, end_values, others, model.gamma)
-    keys = buffer.pool.keys()
+    keys, training = buffer.pool.keys(), model.start_time
+
+    def is_current() -> bool:
+        return model.start_time == training
+
     if optimism is None:
-        return PooledTargets(keys, values, model.gamma)
+        return PooledTargets(keys, values, model.gamma, is_current=is_current)
     states, actions = np.nonzero(untried)
     guessed = Untried([keys[row] for row in firsts[states]], actions[:, None].astype(flat["actions"].dtype), optimism)
-    return PooledTargets(keys, values, model.gamma, guessed)
+    return PooledTargets(keys, values, model.gamma, guessed, is_current)
 
 
 def chunks(

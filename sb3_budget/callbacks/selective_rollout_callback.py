@@ -7,7 +7,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
@@ -27,6 +26,7 @@ from sb3_budget.callbacks.requirements import (
 )
 from sb3_budget.callbacks.rollout_statistics import RolloutStatistics
 from sb3_budget.callbacks.rollout_view import Viewer
+from sb3_budget.callbacks.state_files import read_state, write_state
 from sb3_budget.core.episodes import EpisodeTracker
 from sb3_budget.core.gates import Gate, QuantileGate, limit_stops
 from sb3_budget.core.survivors import SurvivorWeights
@@ -375,7 +375,7 @@ class SelectiveRolloutCallback(BaseCallback):
         :param path: File to write.
         """
         state = (self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, self._explained_variance)
-        Path(path).write_bytes(cloudpickle.dumps((state, self.bootstrap.target_state())))
+        write_state(path, (state, self.bootstrap.target_state()))
 
     def load(self, path: str | Path) -> None:
         """
@@ -383,7 +383,7 @@ class SelectiveRolloutCallback(BaseCallback):
 
         :param path: File to read.
         """
-        state, target_state = cloudpickle.loads(Path(path).read_bytes())
+        state, target_state = read_state(path)
         self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, self._explained_variance = state
         self.bootstrap.load_target_state(target_state)
         self._seeded = True

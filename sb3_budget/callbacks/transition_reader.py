@@ -25,10 +25,12 @@ class TransitionReader:
     comes again looks the same. What it hands to the policy is normalised as the present statistics say.
 
     :param model: The algorithm.
+    :param before: What read the training before, if any. A callback that ends a training leaves Stable-Baselines3 with the
+        observations of before its last step.
     :raises ValueError: if a wrapper above ``VecNormalize`` changes observations: raw ones would not be the policy's.
     """
 
-    def __init__(self, model: OnPolicyAlgorithm):
+    def __init__(self, model: OnPolicyAlgorithm, before: TransitionReader | None = None):
         self._model = model
         self._normalize = model.get_vec_normalize_env()
         layer: Any = model.get_env()
@@ -40,13 +42,16 @@ class TransitionReader:
                     f"VecNormalize({type(layer).__name__}(venv)) instead"
                 )
             layer = layer.venv
-        self._last: Any = None
+        #: Raw observations after the latest step, and what the algorithm held to be the latest ones before it.
+        self._last: Any = None if before is None else before._last
+        self._began_in: Any = None if before is None else before._began_in
         #: Columns of what :meth:`read` returns.
         self.fields = _fields(model.observation_space, model.action_space)
 
     def start(self) -> None:
         """To be called before the first step of a training."""
-        self._last = self._raw(self._model._last_obs)
+        if self._began_in is None or self._model._last_obs is not self._began_in:
+            self._last = self._raw(self._model._last_obs)
 
     def read(self, found: dict[str, Any]) -> tuple[dict[str, NDArray[Any]], list[bool]]:
         """
@@ -55,6 +60,7 @@ class TransitionReader:
         """
         infos, dones = found["infos"], found["dones"]
         last, self._last = self._last, self._raw(found["new_obs"])
+        self._began_in = self._model._last_obs
         following = deepcopy(self._last) if np.any(dones) else self._last
         cut = [bool(done) and _was_cut(info) for done, info in zip(dones, infos, strict=True)]
         for slot in np.flatnonzero(dones).tolist():

@@ -36,8 +36,8 @@ class ZeroVarianceCallback(BaseCallback):
         knows DQN only.
     :param refresh_every: Steps after which priorities and targets are computed again, at least 1.
     :param verbose: Verbosity level.
-    :raises ValueError: if an argument is out of range; when training starts, if the model has another buffer, there is
-        nothing to rank by, or exact targets are asked for without DQN.
+    :raises ValueError: if an argument is out of range; when training starts, if the model has another buffer or another
+        discount factor than its buffer, there is nothing to rank by, or exact targets are asked for without DQN.
     """
 
     def __init__(
@@ -77,6 +77,13 @@ class ZeroVarianceCallback(BaseCallback):
             raise ValueError(f"eviction='priority' of {name} needs rank=: temporal differences are DQN's")
         if self.is_exact and not is_dqn:
             raise ValueError(f"backups='graph' needs DQN, not {name}: use backups='none'")
+        # Those of n-step buffers, which take the discount factor for themselves.
+        gamma, wanted = getattr(self.buffer, "gamma", None), getattr(self.model, "gamma", None)
+        if gamma is not None and gamma != wanted:
+            raise ValueError(
+                f"The n-step buffer has gamma={gamma}, but {name} has {wanted}: pass "
+                f"replay_buffer_kwargs={{'gamma': {wanted}, ...}}"
+            )
 
     def _on_training_start(self) -> None:
         require_top_level(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,13 @@ class TransitionKeys:
     Keys of pairs of state and action: their exact bytes, or the cell of the state.
 
     :param cells: State abstraction, for continuous observations. Several entries are joined to one vector for it. ``None``
-        for exact bytes.
+        for exact bytes. Cells that are not frozen yet are copied, so that their statistics are of this training alone.
     :param continuous_actions: Whether cells see the action too, behind the observation. Otherwise its bytes count.
     """
 
     def __init__(self, cells: Cells | None = None, continuous_actions: bool = False):
-        self.cells, self.continuous_actions = cells, continuous_actions
+        self.cells = cells if getattr(cells, "frozen", True) else deepcopy(cells)
+        self.continuous_actions = continuous_actions
         self.digests = Digests()
 
     def observe(self, observations: Entries, actions: NDArray[Any]) -> None:

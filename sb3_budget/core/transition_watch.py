@@ -155,8 +155,9 @@ class TransitionWatch:
 
         :param other: A watch with the same arguments. Cells, if any, must be one frozen object's copies.
         """
-        self.detector.merge(other.detector)
+        # The pool first: it refuses what does not fit, before anything is counted.
         self.pool.merge(other.pool)
+        self.detector.merge(other.detector)
         self.pool.keep(lambda key: self.detector.verdict(key) == Verdict.DETERMINISTIC)
 
     def forget(self) -> None:

@@ -39,11 +39,21 @@ class OwnOptimizer:
         self._optimizer.zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
-        """:return: Moments of the optimizer."""
-        return self._optimizer.state_dict()
+        """:return: Moments of the optimizer, and what they are of."""
+        return {"of": self._identity(), "moments": self._optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """
         :param state: What :meth:`state_dict` returned.
+        :raises ValueError: if it is of another optimizer, or of parameters of other shapes.
         """
-        self._optimizer.load_state_dict(state)
+        if state["of"] != self._identity():
+            (kind, shapes), (own_kind, own_shapes) = state["of"], self._identity()
+            raise ValueError(
+                f"What was kept is of {kind} with parameters of the shapes {shapes}, but this policy has {own_kind} and "
+                f"{own_shapes}: a callback belongs to one policy, make a new one for another"
+            )
+        self._optimizer.load_state_dict(state["moments"])
+
+    def _identity(self) -> tuple[str, list[tuple[int, ...]]]:
+        return type(self._optimizer).__name__, [tuple(parameter.shape) for parameter in self._parameters]

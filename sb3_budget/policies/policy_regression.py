@@ -17,16 +17,20 @@ class PolicyRegression:
     """
     PPO's clipped objective (Schulman et al., 2017, https://arxiv.org/abs/1707.06347) with an optimizer of its own.
 
-    Parameters that belong to the critic alone never change.
+    Parameters that belong to the critic alone never change, nor do those that are frozen.
 
     :param policy: The policy.
     :param clip_range: Ratios count up to so far from 1.
     :param max_grad_norm: Largest norm of a gradient. ``None`` for any.
+    :raises ValueError: if all parameters of the actor are frozen.
     """
 
     def __init__(self, policy: ActorCriticPolicy, clip_range: float, max_grad_norm: float | None = None):
         self._policy, self.clip_range = policy, clip_range
-        self._optimizer = OwnOptimizer(policy, split_parameters(policy)[0], max_grad_norm)
+        trained = [parameter for parameter in split_parameters(policy)[0] if parameter.requires_grad]
+        if not trained:
+            raise ValueError(f"{type(policy).__name__} has no parameters of the actor to train: all of them are frozen")
+        self._optimizer = OwnOptimizer(policy, trained, max_grad_norm)
 
     def step(
         self,

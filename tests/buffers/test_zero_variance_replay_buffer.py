@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3 import DQN, SAC, TD3
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
@@ -419,6 +420,15 @@ def test_buffers_of_two_processes_share_what_they_know():
     assert {row[0] for row in rows(one.sample_pool(50))} == {1.0, 3.0}
 
 
+def test_a_buffer_of_other_observations_is_refused_and_nothing_is_counted():
+    one, other = known(), make(space=DICT, min_count=1)
+    put(other, [1], [0])
+    before = one.statistics
+    with pytest.raises(ValueError, match="cannot take over"):
+        one.merge_pool(other)
+    assert one.statistics == before
+
+
 def test_a_reset_forgets_all():
     buffer = known()
     buffer.reset()
@@ -556,6 +566,8 @@ def test_a_resumed_run_goes_on_as_the_one_that_was_saved(tmp_path):
     [
         ({"mix_ratio": 1.5}, "mix_ratio=1.5"),
         ({"mix_ratio": lambda n: -1.0}, "mix_ratio=-1"),
+        ({"mix_ratio": LinearSchedule(0.0, 0.25, 0.5)}, "of the progress remaining"),
+        ({"mix_ratio": FloatSchedule(LinearSchedule(0.25, 0.0, 1.0))}, "of the progress remaining"),
         ({"min_count": 0}, "min_count=0"),
         ({"epsilon": -1.0}, "epsilon=-1"),
         ({"capacity": 0}, "capacity=0"),

@@ -159,6 +159,27 @@ def test_continuous_actions_are_repeated_as_they_were_given(noise, on_policy):
         assert len(watch.pool) > 5
 
 
+@pytest.mark.parametrize("algorithm", [SAC, PPO])
+def test_actions_of_several_dimensions_are_repeated_as_they_were_given(algorithm):
+    class Square(Noisy):
+        action_space = spaces.Box(-2.0, 1.0, (2, 2))
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            return super().step(action[1, :1])
+
+    def square(n_envs=2):
+        return EpisodeControlVecEnv(DummyVecEnv([lambda: TimeLimit(Square(0.0), 10)] * n_envs), seed=0)
+
+    recycling = CriticRecyclingCallback(batch_size=8) if algorithm is PPO else None
+    verification = ActiveVerificationCallback(square(4), recycling, verify_share=1.0)
+    if algorithm is PPO:
+        PPO("MlpPolicy", square(), n_steps=32, batch_size=32, seed=0).learn(64, callback=[recycling, verification])
+    else:
+        dqn(square(), algorithm=SAC).learn(64, callback=verification)
+    assert verification.n_promoted > 5 and verification.n_contradicted == 0
+
+
 def test_in_other_processes_states_come_through_a_state_wrapper():
     model = dqn(lake(wrapper=StateWrapper, venv=SubprocVecEnv))
     verification = ActiveVerificationCallback(lake(n_envs=4, wrapper=StateWrapper), verify_share=1.0)

@@ -403,6 +403,22 @@ def test_two_trainings_are_one():
     assert same_parameters(one, other)
 
 
+@pytest.mark.parametrize("kind", ["discrete", "dict"])
+@pytest.mark.parametrize("resets", [False, True])
+def test_what_happened_after_a_training_that_a_callback_ended_begins_where_the_environment_is(kind, resets):
+    class End(BaseCallback):
+        def _on_step(self):
+            return self.n_calls % 61 != 0
+
+    recycling = CriticRecyclingCallback(min_count=1)
+    model = make(corridor(kind))
+    for _ in range(6):
+        learn(model, [recycling, End()], 10_000)
+        model.learn(128, callback=recycling, reset_num_timesteps=resets)
+    # A step that Stable-Baselines3 has forgotten would lead two cells on.
+    assert recycling.watch.detector.n_stochastic == 0
+
+
 # ---------------------------------------------------------------------- refusals
 
 
@@ -446,6 +462,24 @@ def test_what_does_not_fit_is_refused_before_training():
     learn(make(), recycling, 128)
     with pytest.raises(ValueError, match="belongs to one kind of environment"):
         make(corridor("box")).learn(10, callback=recycling)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: make(policy_kwargs={"net_arch": [9]}),
+        lambda: make(policy_kwargs={"net_arch": [8, 8]}),
+        lambda: make(algorithm=A2C),
+    ],
+)
+def test_the_moments_of_another_policy_are_refused_before_training(other):
+    recycling, model, refused = CriticRecyclingCallback(), make(), other()
+    learn(model, recycling)
+    with pytest.raises(ValueError, match="a callback belongs to one policy"):
+        learn(refused, recycling)
+    assert refused.num_timesteps == 0
+    learn(model, recycling)
+    assert recycling.n_updates > 0
 
 
 def test_masks_and_recurrent_policies_are_refused_where_they_cannot_work():

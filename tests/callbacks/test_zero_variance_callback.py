@@ -11,7 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceReplayBuffer
+from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceNStepReplayBuffer, ZeroVarianceReplayBuffer
 from sb3_budget.callbacks.graph_targets import graph_targets
 from sb3_budget.callbacks.zero_variance_callback import ZeroVarianceCallback, dqn_td_errors
 
@@ -211,6 +211,14 @@ def test_a_batch_with_targets_has_discounts_for_stock_rows_too():
     model.train(2, 8)
 
 
+def test_targets_are_exact_for_a_training_that_takes_the_discount_factor_of_the_model():
+    model = line_model(known=(1, 2, 3), optimism=8.0)
+    step(model.replay_buffer, 0)
+    samples = model.replay_buffer.sample_pool(128)
+    assert samples.dones.dtype == th.float32 and 0.0 < samples.dones.mean() < 1.0
+    np.testing.assert_array_equal(targets(model, samples._replace(discounts=None)), targets(model, samples))
+
+
 def test_a_new_transition_has_a_target_of_one_step_and_one_contradiction_drops_all():
     model = line_model(known=(1, 2, 3))
     buffer = model.replay_buffer
@@ -237,13 +245,19 @@ def test_dqn_trains_on_targets_and_on_none_of_them_in_a_slippery_lake(optimism):
     assert all(th.equal(one, other) for one, other in pairs)
 
 
-def test_targets_of_an_earlier_training_are_not_trained_on():
+@pytest.mark.parametrize("others", [[], [ZeroVarianceCallback()]])
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_targets_of_an_earlier_training_are_not_trained_on(tmp_path, is_loaded, others):
     model, during = make(buffer={"mix_ratio": 0.5}), Targets()
     graph = ZeroVarianceCallback("graph", refresh_every=100)
     with pytest.raises(KeyboardInterrupt):
         model.learn(600, callback=[graph, Interrupt(500)])
     assert model.replay_buffer.targets is not None
-    model.learn(100, callback=[ZeroVarianceCallback(), during])
+    if is_loaded:
+        model.save_replay_buffer(tmp_path / "buffer")
+        model = make()
+        model.load_replay_buffer(tmp_path / "buffer")
+    model.learn(100, callback=[*others, during])
     assert during.found is None
 
 
@@ -272,6 +286,13 @@ def test_what_needs_dqn_is_refused_without_it(buffer, callback, match):
     model = SAC("MlpPolicy", DummyVecEnv([lambda: gym.make("Pendulum-v1")]), device="cpu", **kwargs)
     with pytest.raises(ValueError, match=match):
         model.learn(10, callback=ZeroVarianceCallback(**callback))
+
+
+def test_another_discount_factor_than_that_of_an_n_step_buffer_is_refused():
+    n_step = {"replay_buffer_class": ZeroVarianceNStepReplayBuffer}
+    with pytest.raises(ValueError, match=r"gamma=0\.99, but DQN has 0\.5.*'gamma': 0\.5"):
+        make(gamma=0.5, **n_step).learn(10, callback=ZeroVarianceCallback())
+    make(gamma=0.5, buffer={"gamma": 0.5}, **n_step).learn(10, callback=ZeroVarianceCallback())
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,18 @@ def test_frozen_cells_are_left_as_they_are():
     assert keys.keys(box([0.0]), acts(0)) == list(zip(cells.keys([[0.0]]), [acts(0).tobytes()], strict=True))
 
 
+def test_cells_that_are_not_frozen_are_for_one_training_and_frozen_ones_may_be_shared():
+    cells, places = QuantisedCells(), (1.0, 100.0)
+    each = [TransitionKeys(cells) for _ in places]
+    for keys, place in zip(each, places, strict=True):
+        keys.observe(box([-place], [place]), acts(0, 0))
+        keys.freeze()
+    assert not cells.frozen
+    assert [len(set(keys.keys(box([0.0], [5.0]), acts(0, 0)))) for keys in each] == [2, 1]
+    frozen = each[0].cells
+    assert TransitionKeys(frozen).cells is frozen
+
+
 def test_exact_cells_keep_large_states_short():
     (key,) = TransitionKeys(ExactCells()).keys(box(np.arange(100)), acts(0))
     assert isinstance(key, tuple) and len(key[0]) == 16

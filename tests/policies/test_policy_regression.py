@@ -43,6 +43,19 @@ def test_a_ratio_that_is_clipped_moves_nothing():
     assert th.equal(log_probs(policy), before)
 
 
+def test_frozen_layers_stay_and_the_others_learn():
+    policy, _ = make()
+    frozen = policy.mlp_extractor.policy_net
+    frozen.requires_grad_(False)
+    kept, before = [parameter.clone() for parameter in frozen.parameters()], log_probs(policy)
+    PolicyRegression(policy, 0.2).step(OBSERVATIONS, ACTIONS, before, th.tensor([1.0, 0.0, 0.0, 1.0]), 0.01)
+    assert ((log_probs(policy) - before) > 0).tolist() == [True, False, False, True]
+    assert all(th.equal(one, other) for one, other in zip(frozen.parameters(), kept, strict=True))
+    policy.requires_grad_(False)
+    with pytest.raises(ValueError, match="all of them are frozen"):
+        PolicyRegression(policy, 0.2)
+
+
 def test_gradients_are_no_longer_than_asked():
     policy, regression = make(max_grad_norm=1e-9)
     seen = []
