@@ -15,7 +15,7 @@ from sb3_budget.bench.literals import literal
 from sb3_budget.bench.settings import Settings
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveDictRolloutBuffer, SelectiveRolloutBuffer
 from sb3_budget.callbacks.budget_allocator_callback import BudgetAllocatorCallback
-from sb3_budget.callbacks.selective_rollout_callback import SelectiveRolloutCallback
+from sb3_budget.callbacks.selective_rollout_callback import MIN_SURVIVAL, SelectiveRolloutCallback
 from sb3_budget.core import gates
 from sb3_budget.core.starts import PoolEntries
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
@@ -223,6 +223,9 @@ def callback(name: str, settings: Settings, seed: int, reference: Reference | No
         if reference is None:
             raise ValueError(f"the arm {name} copies {copied_arm(name)}, which has not run")
         kwargs.update(arm.control(reference))
+        if arm.control is _same_rate:
+            # It waits where the gate that it copies waits.
+            kwargs.setdefault("min_survival", MIN_SURVIVAL)
     return SelectiveRolloutCallback(**kwargs)
 
 

@@ -151,5 +151,8 @@ def reference(result: dict[str, Any]) -> Reference:
     """
     looks, length = result["looks"], result["mean_length"]
     if not looks or not length:
-        raise ValueError(f"{result['arm']} on {result['env']}, seed {result['seed']}, is too short to be copied by a control")
+        raise ValueError(
+            f"{result['arm']} on {result['env']}, seed {result['seed']}, has nothing that a control could copy: it is too "
+            "short, or its gate has waited throughout (see min_survival)"
+        )
     return Reference(result["rejections"] / looks, length)

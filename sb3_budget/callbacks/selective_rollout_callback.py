@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
 from sb3_budget.buffers.selective_rollout_buffer import SelectiveBufferMixin
 from sb3_budget.callbacks.audit import Audit
 from sb3_budget.callbacks.bootstrap import Bootstrap
 from sb3_budget.callbacks.gate_hooks import GateHooks, require_uncapped
+from sb3_budget.callbacks.look_times import LookTimes
 from sb3_budget.callbacks.requirements import (
     require_finite,
     require_on_policy,
@@ -27,18 +27,15 @@ from sb3_budget.callbacks.requirements import (
 from sb3_budget.callbacks.rollout_statistics import RolloutStatistics
 from sb3_budget.callbacks.rollout_view import Viewer
 from sb3_budget.callbacks.state_files import read_state, write_state
+from sb3_budget.callbacks.stop_conditions import StopConditions
 from sb3_budget.core.episodes import EpisodeTracker
 from sb3_budget.core.gates import Gate, QuantileGate, limit_stops
 from sb3_budget.core.survivors import SurvivorWeights
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
-from sb3_budget.vec_env.horizon import find_horizon
 
-#: Least steps between two looks, and before the first, where they are given as fractions of the horizon. An episode
-#: that begins in a poor state needs time to leave it: gated from step 8 on, a run on Pendulum-v1 learnt nothing.
-LEAST_INTERVAL, LEAST_GRACE = 20, 40
-#: A grace that is a fraction is also, at least, this share of the ``1 / (1 - gamma)`` steps that the discount factor looks
-#: ahead. Cut after 90 steps, episodes of Swimmer-v5 taught less at gamma 0.9999 than whole ones, whoever cut them.
-GRACE_OF_DISCOUNT = 0.4
+#: Share of the episodes that must live to their time limit where the critic's values alone say what is hopeless. On
+#: Walker2d-v5 stops came before the falls, none was learnt from, and a policy that falls after 190 steps was never mended.
+MIN_SURVIVAL = 0.5
 #: Share of the collection time from which on the gate's own cost is reported.
 COSTLY_SHARE = 0.1
 
@@ -71,6 +68,10 @@ class SelectiveRolloutCallback(BaseCallback):
     :param warmup: No stops before so many steps; a float is a fraction of the training. The critic is not worth
         listening to earlier.
     :param min_explained_variance: No stops while the critic explained less of the last rollout's returns.
+    :param min_survival: No stops while a smaller share of the episodes would live to their time limit, as they end now. An
+        environment that ends hopeless episodes itself needs no gate, and stops would hide those ends from the policy. 0.5
+        for a :class:`~sb3_budget.QuantileGate`, as by default, which it says once; 0 for all others, which have a reason of
+        their own. Needs the horizon; an environment without one stops for nothing.
     :param min_active: Number of slots that must run on at every check, where there are several.
     :param max_stops_per_check: Cap on the stops of one check, the lowest values first.
     :param max_stops_per_rollout: Cap on the stops of one rollout.
@@ -104,6 +105,7 @@ class SelectiveRolloutCallback(BaseCallback):
         grace: int | float = 0.04,
         warmup: int | float = 0.1,
         min_explained_variance: float | None = None,
+        min_survival: float | None = None,
         min_active: int = 1,
         max_stops_per_check: int | None = None,
         max_stops_per_rollout: int | None = None,
@@ -119,12 +121,8 @@ class SelectiveRolloutCallback(BaseCallback):
     ):
         super().__init__(verbose)
         self.gate: Gate = gate if callable(gate) else QuantileGate(gate)
-        for name, value in (("check_interval", check_interval), ("grace", grace), ("warmup", warmup)):
-            require_steps_or_fraction(name, value)
-        if check_interval == 0:
-            raise ValueError("check_interval must be positive: an episode cannot be judged every 0 steps")
-        if horizon is not None and horizon < 1:
-            raise ValueError(f"horizon={horizon} must be at least 1 step")
+        self._times = LookTimes(check_interval, grace, horizon)
+        require_steps_or_fraction("warmup", warmup)
         if not 0.0 < stop_probability <= 1.0:
             raise ValueError(f"stop_probability={stop_probability} must lie in (0, 1]")
         if not (0.0 <= audit_fraction <= 1.0 and 0.0 <= audit_step_fraction <= 1.0):
@@ -134,8 +132,11 @@ class SelectiveRolloutCallback(BaseCallback):
         if min_active < 0 or min(max_stops_per_check or 0, max_stops_per_rollout or 0) < 0:
             raise ValueError("min_active, max_stops_per_check and max_stops_per_rollout must not be negative")
         require_uncapped(gate, stop_probability, max_stops_per_check, max_stops_per_rollout)
-        self.check_interval, self.grace, self.warmup = check_interval, grace, warmup
-        self.min_explained_variance = min_explained_variance
+        self.check_interval, self.grace, self.horizon, self.min_survival = check_interval, grace, horizon, min_survival
+        least_survival = MIN_SURVIVAL if isinstance(self.gate, QuantileGate) else 0.0
+        self._conditions = StopConditions(
+            warmup, min_explained_variance, least_survival if min_survival is None else min_survival
+        )
         self.min_active = min_active
         self.max_stops_per_check = max_stops_per_check
         self.max_stops_per_rollout = max_stops_per_rollout
@@ -143,8 +144,6 @@ class SelectiveRolloutCallback(BaseCallback):
         self.audit_fraction = audit_fraction
         self.audit_step_fraction = audit_step_fraction
         self.gate_head = gate_head
-        #: The user's own; where there is none, it is found anew for each environment.
-        self.horizon = horizon
         self.seed = seed
         self.bootstrap = Bootstrap(bootstrap, tau, gate_head)
         self.n_looks = 0
@@ -155,9 +154,7 @@ class SelectiveRolloutCallback(BaseCallback):
         self._tracker: EpisodeTracker | None = None
         self._audit: Audit | None = None
         self._last_infos: Any = None
-        self._explained_variance = -np.inf
         self._warned_cost = False
-        self._warned_grace = False
 
     # ------------------------------------------------------------------ set-up
 
@@ -177,8 +174,6 @@ class SelectiveRolloutCallback(BaseCallback):
         if self.min_active >= venv.num_envs > 1:
             raise ValueError(f"min_active={self.min_active} of {venv.num_envs} slots leaves none that could be stopped")
         self._venv = venv
-        self._horizon = self.horizon
-        self._check_interval = self._steps(self.check_interval, LEAST_INTERVAL)
         buffer = self.model.rollout_buffer
         self._buffer = buffer if isinstance(buffer, SelectiveBufferMixin) else None
         if self.stop_probability < 1.0 and self._buffer is None:
@@ -192,33 +187,19 @@ class SelectiveRolloutCallback(BaseCallback):
             self._buffer.seed(self.model.seed)
         self._viewer = Viewer(self.model, venv)
         self._hooks = GateHooks(self.gate, buffer, self._viewer.group_size, self._viewer.has_heads)
-        self._grace = self._age_to_judge()
+        self._times.set_up(venv, self.model.gamma, self._hooks.whole_groups)
+        if self._conditions.min_survival > 0.0:
+            self._find_limit()
         self.bootstrap.set_up(self.model)
         self._statistics = RolloutStatistics()
 
-    def _age_to_judge(self) -> int:
-        grace = max(1, self._steps(self.grace, LEAST_GRACE))
-        if not isinstance(self.grace, float) or self._horizon is None:
-            return grace
-        ahead = 1.0 / max(1.0 - self.model.gamma, 1e-9)
-        grace = max(grace, round(GRACE_OF_DISCOUNT * ahead))
-        if grace >= self._horizon and not self._hooks.whole_groups and not self._warned_grace:
-            self._warned_grace = True
-            warnings.warn(
-                f"The gate will judge nothing: grace={self.grace} stands for at least {LEAST_GRACE} steps and for "
-                f"{GRACE_OF_DISCOUNT} of the {ahead:.0f} steps that gamma={self.model.gamma} looks ahead, and so an episode "
-                f"of at most {self._horizon} steps is not judged before step {grace}. Give grace in steps to stop them anyway",
-                UserWarning,
-                stacklevel=2,
-            )
-        return grace
-
-    def _steps(self, value: int | float, least: int) -> int:
-        if not isinstance(value, float):
-            return value
-        if self._horizon is None:
-            self._horizon = getattr(self._venv, "horizon", None) or find_horizon(self._venv.venv, None)
-        return max(least, round(value * self._horizon))
+    def _find_limit(self) -> None:
+        """What tells how many episodes live to their limit needs one."""
+        try:
+            self._times.find_horizon()
+        except ValueError:
+            if self.min_survival is not None:
+                raise
 
     def _on_training_start(self) -> None:
         require_top_level(self)
@@ -232,13 +213,13 @@ class SelectiveRolloutCallback(BaseCallback):
                 self._audit.drop_running(n_envs)
         if self._audit is None:
             self._audit = Audit(n_envs, self.audit_fraction, self.audit_step_fraction, gamma)
-        total = self.model._total_timesteps
-        self._warmup_steps = round(self.warmup * total) if isinstance(self.warmup, float) else self.warmup
+        self._conditions.start(self.model._total_timesteps, self._times.horizon)
 
     # ------------------------------------------------------------------ steps
 
     def _on_rollout_start(self) -> None:
         self._stops_left = np.inf if self.max_stops_per_rollout is None else self.max_stops_per_rollout
+        self._conditions.start_rollout(self.num_timesteps)
         self._statistics.start_rollout()
         self._viewer.start_rollout()
         self.bootstrap.update(self.model)
@@ -261,6 +242,7 @@ class SelectiveRolloutCallback(BaseCallback):
             self._hooks.end(dones, infos)
             self._survivors.end(dones)
         self._audit.add(earned, dones, final_values)
+        self._conditions.add(self._tracker.lengths, dones, infos)
         self._tracker.add(rewards, dones)
         self._last_infos = infos
         self._statistics.gate_seconds += perf_counter() - began
@@ -269,7 +251,7 @@ class SelectiveRolloutCallback(BaseCallback):
     def _judge(self, values: NDArray[np.float64], heads: NDArray[np.float64] | None, dones: NDArray[np.bool_]) -> None:
         assert self._tracker is not None and self._audit is not None
         lengths = self._tracker.lengths
-        due = (lengths >= self._grace) & (lengths % self._check_interval == 0)
+        due = self._times.due(lengths)
         look = due & ~self._audit.running if self._audit.n_running else due
         view = self._viewer.view(
             self.locals, self._last_infos, self._tracker, values, heads, due, look, self.active, self._rng
@@ -306,10 +288,8 @@ class SelectiveRolloutCallback(BaseCallback):
 
     @property
     def active(self) -> bool:
-        """Whether the gate may stop episodes: the warm-up is over and the critic good enough."""
-        if self.num_timesteps < self._warmup_steps:
-            return False
-        return self.min_explained_variance is None or self._explained_variance >= self.min_explained_variance
+        """Whether the gate may stop episodes: the warm-up is over, the critic good enough, and most episodes would live."""
+        return self._conditions.met(self.num_timesteps)
 
     def _cap(self) -> int:
         n_envs = self._venv.num_envs
@@ -348,10 +328,8 @@ class SelectiveRolloutCallback(BaseCallback):
         assert self._audit is not None
         buffer = self.model.rollout_buffer
         require_finite(buffer, self.num_timesteps)
-        if self.min_explained_variance is not None:
-            self._explained_variance = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
         log = self._statistics.log_values(buffer, self._audit.statistics(), self._venv.ledger)
-        for key, value in {**log, **self._hooks.log_values()}.items():
+        for key, value in {**log, **self._conditions.end_rollout(buffer), **self._hooks.log_values()}.items():
             self.logger.record(key, value)
         lifetimes = self._statistics.lifetimes()
         if lifetimes is not None:
@@ -374,7 +352,7 @@ class SelectiveRolloutCallback(BaseCallback):
 
         :param path: File to write.
         """
-        state = (self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, self._explained_variance)
+        state = (self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, self._conditions.state())
         write_state(path, (state, self.bootstrap.target_state()))
 
     def load(self, path: str | Path) -> None:
@@ -384,6 +362,7 @@ class SelectiveRolloutCallback(BaseCallback):
         :param path: File to read.
         """
         state, target_state = read_state(path)
-        self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, self._explained_variance = state
+        self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, learnt = state
+        self._conditions.load_state(learnt)
         self.bootstrap.load_target_state(target_state)
         self._seeded = True

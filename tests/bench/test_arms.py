@@ -7,6 +7,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from sb3_budget import GRPO, EpisodeControlVecEnv
 from sb3_budget.bench import arms, run
 from sb3_budget.bench.settings import default_settings
+from sb3_budget.callbacks.selective_rollout_callback import MIN_SURVIVAL
 from sb3_budget.core.gates import QuantileGate, RandomGate
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
 
@@ -59,6 +60,7 @@ def test_a_file_that_switches_staggering_on_later_does_not_switch_the_arm_off():
 def test_random_gate_stops_at_the_rate_it_copies():
     callback = arms.callback("random-gate", SETTINGS, 0, REFERENCE)
     assert isinstance(callback.gate, RandomGate)
+    assert callback.min_survival == MIN_SURVIVAL
     assert callback.gate.probability == 0.3
 
 

@@ -142,10 +142,10 @@ def test_a_gate_that_its_grace_silences_says_so_once_and_steps_overrule_it(horiz
 def test_a_horizon_that_was_found_is_found_anew_in_another_environment():
     callback, model = SelectiveRolloutCallback(never, check_interval=0.5, warmup=0), collector(clocks(1, horizon=100))
     model.learn(16, callback=callback)
-    assert callback._check_interval == 50
+    assert callback._times.interval == 50
     model.set_env(clocks(1, horizon=1000))
     model.learn(16, callback=callback)
-    assert callback._check_interval == 500
+    assert callback._times.interval == 500
 
 
 def test_a_schedule_sees_the_present_progress_in_each_training():
