@@ -112,10 +112,12 @@ def test_a_costly_gate_is_reported_once():
 
 
 def test_save_and_load_keep_window_record_counters_and_generator(tmp_path):
-    callback = eager(QuantileGate(0.6), audit_fraction=0.3, audit_step_fraction=1.0, bootstrap="target", tau=0.5)
+    # All episodes end by themselves here.
+    anyway = {"min_survival": 0.0, "bootstrap": "target", "tau": 0.5}
+    callback = eager(QuantileGate(0.6), audit_fraction=0.3, audit_step_fraction=1.0, **anyway)
     collect(callback, clocks(8, length=12), n_rollouts=3)
     callback.save(tmp_path / "gate.pkl")
-    other = eager(0.1, bootstrap="target", tau=0.5)
+    other = eager(0.1, **anyway)
     other.load(tmp_path / "gate.pkl")
     np.testing.assert_array_equal(other.gate._windows[-1].scores, callback.gate._windows[-1].scores)
     assert other.gate.quantile == 0.6
