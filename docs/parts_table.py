@@ -4,8 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from sb3_budget.bench import statistics
+
 RESULTS = Path(__file__).parent / "results"
 TASKS = ("HalfCheetah-v5", "Walker2d-v5", "Ant-v5", "Pendulum-v1", "Swimmer-v5", "Hopper-v5")
+#: Where a gate waits, its controls are those of one that does not.
+LABELS = ("", "+always")
 #: An arm, and what it is compared with.
 PAIRS = (
     ("full", "stock"),
@@ -18,16 +24,32 @@ PAIRS = (
 )
 
 
-def cell(contrast: dict[str, Any] | None) -> str:
+def finals(arms: dict[str, Any], names: tuple[str, str]) -> list[dict[str, float]]:
     """
-    :param contrast: Two arms compared on the same seeds, ``None`` if there is none.
-    :return: Difference of their final returns with its interval, bold where that leaves out 0, and seeds that were better.
+    :param arms: Arms of a task's results.
+    :param names: Names of two.
+    :return: The final returns of both by seed, of equal labels if there are such; empty without.
     """
-    if contrast is None:
+    for labels in ((label, label) for label in LABELS), (("", label) for label in LABELS):
+        for pair in labels:
+            found = [name + label for name, label in zip(names, pair, strict=True)]
+            if all(name in arms for name in found):
+                return [{seed: run["final"] for seed, run in arms[name]["seeds"].items()} for name in found]
+    return [{}, {}]
+
+
+def cell(ours: dict[str, float], theirs: dict[str, float]) -> str:
+    """
+    :param ours: Final returns by seed.
+    :param theirs: The same of another arm.
+    :return: The difference with its interval, bold where that leaves out 0, and seeds that were better.
+    """
+    differences = np.array([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
+    if not len(differences):
         return ""
-    low, high = contrast["ci"]
-    text = f"{contrast['iqm']:.0f} [{low:.0f}, {high:.0f}]"
-    return f"{f'**{text}**' if low > 0 or high < 0 else text} {contrast['wins']}/{contrast['n']}"
+    iqm, (low, high) = statistics.interval(differences)
+    text = f"{iqm:.0f} [{low:.0f}, {high:.0f}]"
+    return f"{f'**{text}**' if low > 0 or high < 0 else text} {(differences > 0).sum()}/{len(differences)}"
 
 
 def main() -> None:
@@ -38,11 +60,8 @@ def main() -> None:
     told = [f"{share:.2f}" if share is not None else "never" for share in shares]
     lines.append(f"| steps of `full` to `stock`'s final, of its own | {' | '.join(told)} |")
     for arm, against in PAIRS:
-        by_task = [
-            next((each for each in found[task]["contrasts"] if (each["arm"], each["against"]) == (arm, against)), None)
-            for task in tasks
-        ]
-        lines.append(f"| `{arm}` less `{against}` | {' | '.join(map(cell, by_task))} |")
+        by_task = [cell(*finals(found[task]["arms"], (arm, against))) for task in tasks]
+        lines.append(f"| `{arm}` less `{against}` | {' | '.join(by_task)} |")
     (RESULTS / "parts.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -40,7 +40,10 @@ def summarize_env(runs: dict[str, list[dict[str, Any]]], curves: dict[str, Curve
     if target is not None:
         for name, figures in arms.items():
             figures["target"] = {"return": target, **_reach(curves[name], target, None)}
-    pairs = [(name, other) for name, other in baselines.items() if name != other] + list(CONTRASTS)
+    pairs = [(name, other) for name, other in baselines.items() if name != other]
+    # Arms of one label share their settings.
+    for label in sorted({known_arms.split(name)[1] for name in runs} | {""}):
+        pairs += [(ours + label, theirs + label) for ours, theirs in CONTRASTS]
     contrasts = [_contrast(curves[a], curves[b], a, b) for a, b in pairs if a in curves and b in curves]
     return {"arms": arms, "contrasts": [contrast for contrast in contrasts if contrast["n"]]}
 

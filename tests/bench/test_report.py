@@ -163,3 +163,11 @@ def test_files_appear_whole(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         store.write_text(tmp_path / "a.json", "new")
     assert (tmp_path / "a.json").read_text() == "old"
+
+
+def test_controls_of_one_label_are_compared_with_each_other():
+    names = ("full+low", "random-gate+low", "random-gate", "stock")
+    curves = {name: align([result(name, 0, [0, 0, 1])]) for name in names}
+    runs = {name: [result(name, 0, [0, 0, 1])] for name in names}
+    found = [(pair["arm"], pair["against"]) for pair in summary.summarize_env(runs, curves, None)["contrasts"]]
+    assert found == [*((name, "stock") for name in names[:3]), ("full+low", "random-gate+low")]
