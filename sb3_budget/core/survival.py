@@ -36,8 +36,8 @@ class Survival:
 
     def add(self, ages: NDArray[np.int64], ended: NDArray[np.bool_]) -> None:
         """
-        :param ages: steps that each running episode had taken before this one, shape (n,)
-        :param ended: those that this step has ended by themselves, shape (n,)
+        :param ages: of some steps: how many the episode had taken before each, shape (n,)
+        :param ended: those with which an episode ended by itself, shape (n,)
         """
         ages = np.minimum(ages, self.horizon - 1)
         buckets = self._bucket[ages]
