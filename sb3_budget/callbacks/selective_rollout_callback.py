@@ -34,8 +34,8 @@ from sb3_budget.core.survivors import SurvivorWeights
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 
 #: Share of the episodes that must live to their time limit where the critic's values alone say what is hopeless. On
-#: Walker2d-v5 stops came before the falls, none was learnt from, and a policy that falls after 100 steps was never mended: next
-#: to no episode lives there. On Ant-v5, where gates do no harm, most do.
+#: Walker2d-v5 stops came before the falls, none was learnt from, and a policy that falls after 100 steps was never mended:
+#: next to no episode lives there. On Ant-v5, where gates do no harm, most do.
 MIN_SURVIVAL = 0.25
 #: Share of the collection time from which on the gate's own cost is reported.
 COSTLY_SHARE = 0.1
