@@ -133,7 +133,8 @@ class SelectiveRolloutCallback(BaseCallback):
         if min_active < 0 or min(max_stops_per_check or 0, max_stops_per_rollout or 0) < 0:
             raise ValueError("min_active, max_stops_per_check and max_stops_per_rollout must not be negative")
         require_uncapped(gate, stop_probability, max_stops_per_check, max_stops_per_rollout)
-        self.check_interval, self.grace, self.horizon, self.min_survival = check_interval, grace, horizon, min_survival
+        self.check_interval, self.grace, self.horizon, self.warmup = check_interval, grace, horizon, warmup
+        self.min_explained_variance, self.min_survival = min_explained_variance, min_survival
         least_survival = MIN_SURVIVAL if isinstance(self.gate, QuantileGate) else 0.0
         self._conditions = StopConditions(
             warmup, min_explained_variance, least_survival if min_survival is None else min_survival
