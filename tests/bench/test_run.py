@@ -17,7 +17,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The gate takes"),
 ]
 
-SETTINGS = Settings(4, True, {"n_steps": 16, "batch_size": 32, "n_epochs": 1}, {}, {}, {}, {}, {})
+#: All of their episodes end by themselves, where a gate by default waits.
+SETTINGS = Settings(4, True, {"n_steps": 16, "batch_size": 32, "n_epochs": 1}, {}, {}, {"min_survival": 0.0}, {}, {})
 
 
 def job(arm="stock", **changes):
