@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from sb3_budget.bench import statistics
+from sb3_budget.bench.summary import paired
 
 RESULTS = Path(__file__).parent / "results"
 TASKS = ("HalfCheetah-v5", "Walker2d-v5", "Ant-v5", "Pendulum-v1", "Swimmer-v5", "Hopper-v5")
@@ -44,12 +42,12 @@ def cell(ours: dict[str, float], theirs: dict[str, float]) -> str:
     :param theirs: The same of another arm.
     :return: The difference with its interval, bold where that leaves out 0, and seeds that were better.
     """
-    differences = np.array([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
-    if not len(differences):
+    found = paired(ours, theirs)
+    if not found["n"]:
         return ""
-    iqm, (low, high) = statistics.interval(differences)
-    text = f"{iqm:.0f} [{low:.0f}, {high:.0f}]"
-    return f"{f'**{text}**' if low > 0 or high < 0 else text} {(differences > 0).sum()}/{len(differences)}"
+    low, high = found["ci"]
+    text = f"{found['iqm']:.0f} [{low:.0f}, {high:.0f}]"
+    return f"{f'**{text}**' if low > 0 or high < 0 else text} {found['wins']}/{found['n']}"
 
 
 def main() -> None:

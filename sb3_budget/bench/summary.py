@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -132,14 +133,20 @@ def _reach(curves: Curves, level: float, levels: np.ndarray | None) -> dict[str,
 
 
 def _contrast(first: Curves, second: Curves, first_name: str, second_name: str) -> dict[str, Any]:
-    """Differences of the finals, paired by seed."""
-    by_seed = dict(zip(second.seeds, second.finals, strict=True))
-    pairs = [(final, by_seed[seed]) for seed, final in zip(first.seeds, first.finals, strict=True) if seed in by_seed]
-    contrast: dict[str, Any] = {"arm": first_name, "against": second_name, "n": len(pairs)}
-    if pairs:
-        differences = np.array([ours - theirs for ours, theirs in pairs])
-        contrast |= {"wins": int((differences > 0).sum()), **statistics.interval(differences)._asdict()}
-    return contrast
+    ours, theirs = (dict(zip(arm.seeds, arm.finals, strict=True)) for arm in (first, second))
+    return {"arm": first_name, "against": second_name, **paired(ours, theirs)}
+
+
+def paired(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> dict[str, Any]:
+    """
+    :param ours: final returns by seed
+    :param theirs: those of another arm
+    :return: number ``n`` of seeds that both have, and, if any, ``wins`` of ours and the interval of the differences
+    """
+    differences = np.array([final - theirs[seed] for seed, final in ours.items() if seed in theirs])
+    if not len(differences):
+        return {"n": 0}
+    return {"n": len(differences), "wins": int((differences > 0).sum()), **statistics.interval(differences)._asdict()}
 
 
 def _mean(values: Any) -> float | None:

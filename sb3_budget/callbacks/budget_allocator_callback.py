@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 from sb3_budget.callbacks.density_hint import DensityHint
 from sb3_budget.callbacks.outcome_labels import OutcomeLabels, SuccessRule, features
 from sb3_budget.callbacks.progress import progress_remaining
-from sb3_budget.callbacks.requirements import require_steps_or_fraction, require_top_level
+from sb3_budget.callbacks.requirements import as_steps, require_steps_or_fraction, require_top_level
 from sb3_budget.callbacks.rollout_notes import CELL, Measured, RolloutNotes
 from sb3_budget.callbacks.start_plan import StartPlan
 from sb3_budget.callbacks.start_strength import StartStrength
@@ -178,8 +178,7 @@ class BudgetAllocatorCallback(BaseCallback):
         self._training = self.model.start_time
         # What has never warmed up does so from here on, also where the count of steps goes on.
         begin = 0 if self._frozen else self.model.num_timesteps
-        left = self.model._total_timesteps - begin
-        self._warmup_steps = begin + (round(self.warmup * left) if isinstance(self.warmup, float) else self.warmup)
+        self._warmup_steps = begin + as_steps(self.warmup, self.model._total_timesteps - begin)
         if not self._strength.off:
             # Refused now rather than after the warm-up.
             self._venv.get_states([0])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_budget.callbacks.requirements import require_steps_or_fraction
+from sb3_budget.callbacks.requirements import as_steps
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.horizon import find_horizon
 
@@ -21,38 +19,28 @@ GRACE_OF_DISCOUNT = 0.4
 
 class LookTimes:
     """
-    See :class:`~sb3_budget.SelectiveRolloutCallback` for the arguments; in steps from :meth:`set_up` on.
+    See :class:`~sb3_budget.SelectiveRolloutCallback` for the arguments that it shares.
 
+    :param venv: The wrapper that controls the episodes.
     :param check_interval: Steps between two looks, or a share of the horizon.
     :param grace: Age of the first look [steps], or a share of the horizon.
     :param horizon: Length of a full episode [steps]; found from the environment by default.
-    :raises ValueError: if an argument is out of range.
+    :param gamma: Discount factor.
+    :raises ValueError: if a share is asked for and nothing tells of what.
     """
 
-    def __init__(self, check_interval: int | float, grace: int | float, horizon: int | None):
-        require_steps_or_fraction("check_interval", check_interval)
-        require_steps_or_fraction("grace", grace)
-        if check_interval == 0:
-            raise ValueError("check_interval must be positive: an episode cannot be judged every 0 steps")
-        if horizon is not None and horizon < 1:
-            raise ValueError(f"horizon={horizon} must be at least 1 step")
-        self._asked_interval, self._asked_grace, self._asked_horizon = check_interval, grace, horizon
-        self._warned = False
-
-    def set_up(self, venv: EpisodeControlVecEnv, gamma: float, whole_groups: bool) -> None:
-        """
-        :param venv: The wrapper that controls the episodes.
-        :param gamma: Discount factor.
-        :param whole_groups: Whether the gate has times of its own.
-        :raises ValueError: if a share is asked for and nothing tells of what.
-        """
+    def __init__(
+        self, venv: EpisodeControlVecEnv, check_interval: int | float, grace: int | float, horizon: int | None, gamma: float
+    ):
         self._venv = venv
         #: Length of a full episode [steps], as far as it was asked for.
-        self.horizon = self._asked_horizon
-        self.interval = self._steps(self._asked_interval, LEAST_INTERVAL)
-        self.grace = max(1, self._steps(self._asked_grace, LEAST_GRACE))
-        if isinstance(self._asked_grace, float):
-            self._follow_discount(self._asked_grace, gamma, whole_groups)
+        self.horizon = horizon
+        self.interval = self._steps(check_interval, LEAST_INTERVAL)
+        self.grace = max(1, self._steps(grace, LEAST_GRACE))
+        #: Why nothing will be looked at, if that is so.
+        self.silence: str | None = None
+        if isinstance(grace, float):
+            self._follow_discount(grace, gamma)
 
     def find_horizon(self) -> int:
         """
@@ -71,17 +59,14 @@ class LookTimes:
         return (ages >= self.grace) & (ages % self.interval == 0)
 
     def _steps(self, value: int | float, least: int) -> int:
-        return max(least, round(value * self.find_horizon())) if isinstance(value, float) else value
+        return max(least, as_steps(value, self.find_horizon())) if isinstance(value, float) else value
 
-    def _follow_discount(self, share: float, gamma: float, whole_groups: bool) -> None:
+    def _follow_discount(self, share: float, gamma: float) -> None:
         horizon, ahead = self.find_horizon(), 1.0 / max(1.0 - gamma, 1e-9)
         self.grace = max(self.grace, round(GRACE_OF_DISCOUNT * ahead))
-        if self.grace >= horizon and not whole_groups and not self._warned:
-            self._warned = True
-            warnings.warn(
+        if self.grace >= horizon:
+            self.silence = (
                 f"The gate will judge nothing: grace={share} stands for at least {LEAST_GRACE} steps and for "
                 f"{GRACE_OF_DISCOUNT} of the {ahead:.0f} steps that gamma={gamma} looks ahead, and so an episode "
-                f"of at most {horizon} steps is not judged before step {self.grace}. Give grace in steps to stop them anyway",
-                UserWarning,
-                stacklevel=2,
+                f"of at most {horizon} steps is not judged before step {self.grace}. Give grace in steps to stop them anyway"
             )

@@ -90,6 +90,15 @@ def require_steps_or_fraction(name: str, value: int | float) -> None:
         raise ValueError(f"{name}={value} must be a number of steps (int) or a fraction in [0, 1] (float)")
 
 
+def as_steps(value: int | float, whole: int) -> int:
+    """
+    :param value: Steps (int), or a fraction (float).
+    :param whole: Of what it is a fraction [steps].
+    :return: Steps.
+    """
+    return round(value * whole) if isinstance(value, float) else value
+
+
 def require_finite(buffer: RolloutBuffer, num_timesteps: int) -> None:
     """
     :param buffer: A full rollout.

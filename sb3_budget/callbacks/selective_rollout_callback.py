@@ -19,6 +19,7 @@ from sb3_budget.callbacks.bootstrap import Bootstrap
 from sb3_budget.callbacks.gate_hooks import GateHooks, require_uncapped
 from sb3_budget.callbacks.look_times import LookTimes
 from sb3_budget.callbacks.requirements import (
+    as_steps,
     require_finite,
     require_on_policy,
     require_steps_or_fraction,
@@ -30,6 +31,7 @@ from sb3_budget.callbacks.state_files import read_state, write_state
 from sb3_budget.callbacks.stop_conditions import StopConditions
 from sb3_budget.core.episodes import EpisodeTracker
 from sb3_budget.core.gates import Gate, QuantileGate, limit_stops
+from sb3_budget.core.ranges import require_share
 from sb3_budget.core.survivors import SurvivorWeights
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 
@@ -122,8 +124,14 @@ class SelectiveRolloutCallback(BaseCallback):
     ):
         super().__init__(verbose)
         self.gate: Gate = gate if callable(gate) else QuantileGate(gate)
-        self._times = LookTimes(check_interval, grace, horizon)
-        require_steps_or_fraction("warmup", warmup)
+        for name, value in (("check_interval", check_interval), ("grace", grace), ("warmup", warmup)):
+            require_steps_or_fraction(name, value)
+        if check_interval == 0:
+            raise ValueError("check_interval must be positive: an episode cannot be judged every 0 steps")
+        if horizon is not None and horizon < 1:
+            raise ValueError(f"horizon={horizon} must be at least 1 step")
+        if min_survival is not None:
+            require_share("min_survival", min_survival)
         if not 0.0 < stop_probability <= 1.0:
             raise ValueError(f"stop_probability={stop_probability} must lie in (0, 1]")
         if not (0.0 <= audit_fraction <= 1.0 and 0.0 <= audit_step_fraction <= 1.0):
@@ -135,10 +143,7 @@ class SelectiveRolloutCallback(BaseCallback):
         require_uncapped(gate, stop_probability, max_stops_per_check, max_stops_per_rollout)
         self.check_interval, self.grace, self.horizon, self.warmup = check_interval, grace, horizon, warmup
         self.min_explained_variance, self.min_survival = min_explained_variance, min_survival
-        least_survival = MIN_SURVIVAL if isinstance(self.gate, QuantileGate) else 0.0
-        self._conditions = StopConditions(
-            warmup, min_explained_variance, least_survival if min_survival is None else min_survival
-        )
+        self._conditions = StopConditions()
         self.min_active = min_active
         self.max_stops_per_check = max_stops_per_check
         self.max_stops_per_rollout = max_stops_per_rollout
@@ -157,6 +162,7 @@ class SelectiveRolloutCallback(BaseCallback):
         self._audit: Audit | None = None
         self._last_infos: Any = None
         self._warned_cost = False
+        self._warned_grace = False
 
     # ------------------------------------------------------------------ set-up
 
@@ -189,11 +195,19 @@ class SelectiveRolloutCallback(BaseCallback):
             self._buffer.seed(self.model.seed)
         self._viewer = Viewer(self.model, venv)
         self._hooks = GateHooks(self.gate, buffer, self._viewer.group_size, self._viewer.has_heads)
-        self._times.set_up(venv, self.model.gamma, self._hooks.whole_groups)
-        if self._conditions.min_survival > 0.0:
+        self._times = LookTimes(venv, self.check_interval, self.grace, self.horizon, self.model.gamma)
+        if self._times.silence is not None and not self._hooks.whole_groups and not self._warned_grace:
+            self._warned_grace = True
+            warnings.warn(self._times.silence, UserWarning, stacklevel=2)
+        if self._least_survival() > 0.0:
             self._find_limit()
         self.bootstrap.set_up(self.model)
         self._statistics = RolloutStatistics()
+
+    def _least_survival(self) -> float:
+        if self.min_survival is not None:
+            return self.min_survival
+        return MIN_SURVIVAL if isinstance(self.gate, QuantileGate) else 0.0
 
     def _find_limit(self) -> None:
         """What tells how many episodes live to their limit needs one."""
@@ -215,7 +229,8 @@ class SelectiveRolloutCallback(BaseCallback):
                 self._audit.drop_running(n_envs)
         if self._audit is None:
             self._audit = Audit(n_envs, self.audit_fraction, self.audit_step_fraction, gamma)
-        self._conditions.start(self.model._total_timesteps, self._times.horizon)
+        warmup_steps = as_steps(self.warmup, self.model._total_timesteps)
+        self._conditions.start(warmup_steps, self.min_explained_variance, self._least_survival(), self._times.horizon)
 
     # ------------------------------------------------------------------ steps
 

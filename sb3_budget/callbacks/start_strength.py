@@ -9,7 +9,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule
 
-from sb3_budget.callbacks.requirements import require_steps_or_fraction
+from sb3_budget.callbacks.requirements import as_steps, require_steps_or_fraction
 from sb3_budget.core.priorities import guarded_strength
 from sb3_budget.core.ranges import require_share
 
@@ -54,7 +54,7 @@ class StartStrength:
         if self.min_entropy is not None and not logs_entropy:
             raise ValueError(f"min_entropy needs an algorithm that logs it, such as PPO or A2C, not {type(model).__name__}")
         self._first_step = first_step
-        self._ramp_steps = round(self.ramp * model._total_timesteps) if isinstance(self.ramp, float) else self.ramp
+        self._ramp_steps = as_steps(self.ramp, model._total_timesteps)
 
     def follow(self, logged: dict[str, Any]) -> None:
         """

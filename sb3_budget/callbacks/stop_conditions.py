@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.utils import explained_variance
 
-from sb3_budget.core.ranges import require_share
 from sb3_budget.core.survival import Survival
 
 #: What is known of the ends of episodes is as old as so many full ones are long.
@@ -18,19 +17,9 @@ REMEMBERED_EPISODES = 32
 
 
 class StopConditions:
-    """
-    Warm-up, critic and the environment's own ends: see :class:`~sb3_budget.SelectiveRolloutCallback` for the arguments.
+    """Warm-up, critic and the environment's own ends, as :class:`~sb3_budget.SelectiveRolloutCallback` says."""
 
-    :param warmup: No stops before so many steps, or this share of the training.
-    :param min_explained_variance: What the critic must explain of a rollout's returns.
-    :param min_survival: Share of the episodes that would have to reach their time limit.
-    """
-
-    def __init__(self, warmup: int | float, min_explained_variance: float | None, min_survival: float):
-        require_share("min_survival", min_survival)
-        self.warmup = warmup
-        self.min_explained_variance = min_explained_variance
-        self.min_survival = min_survival
+    def __init__(self) -> None:
         self._explained_variance = -np.inf
         self._survival: Survival | None = None
         self._ages: list[NDArray[np.int64]] = []
@@ -38,17 +27,21 @@ class StopConditions:
         self._enough_survive = True
         self._warned = False
 
-    def start(self, total_timesteps: int, horizon: int | None) -> None:
+    def start(self, warmup_steps: int, min_explained_variance: float | None, min_survival: float, horizon: int | None) -> None:
         """
         When a training starts.
 
-        :param total_timesteps: Its length [steps].
+        :param warmup_steps: No stops before so many steps.
+        :param min_explained_variance: What the critic must explain of a rollout's returns.
+        :param min_survival: Share of the episodes that would have to reach their time limit.
         :param horizon: Length of a full episode [steps], ``None`` if nothing limits it.
         """
-        self._warmup_steps = round(self.warmup * total_timesteps) if isinstance(self.warmup, float) else self.warmup
+        self._warmup_steps = warmup_steps
+        self._min_explained_variance = min_explained_variance
+        self._min_survival = min_survival
         # Of a rollout that was broken off.
         self._ages, self._terminated = [], []
-        if self.min_survival == 0.0 or horizon is None:
+        if self._min_survival == 0.0 or horizon is None:
             self._survival = None
         elif self._survival is None or self._survival.horizon != horizon:
             self._survival = Survival(horizon, REMEMBERED_EPISODES * horizon)
@@ -57,7 +50,7 @@ class StopConditions:
         """
         :param num_timesteps: Steps that were trained.
         """
-        self._enough_survive = self._survival is None or self._survival.share >= self.min_survival
+        self._enough_survive = self._survival is None or self._survival.share >= self._min_survival
         if self._enough_survive or num_timesteps < self._warmup_steps or self._warned:
             return
         self._warned = True
@@ -65,7 +58,7 @@ class StopConditions:
         warnings.warn(
             f"The gate waits: as episodes end now, {self._survival.share:.0%} of them would reach their limit of "
             f"{self._survival.horizon} steps, so that the environment itself ends the hopeless ones. Stops would hide "
-            f"these ends from the policy. They begin once {self.min_survival:.0%} would; min_survival=0 stops episodes "
+            f"these ends from the policy. They begin once {self._min_survival:.0%} would; min_survival=0 stops episodes "
             "anyway",
             UserWarning,
             stacklevel=2,
@@ -78,7 +71,7 @@ class StopConditions:
         """
         if num_timesteps < self._warmup_steps or not self._enough_survive:
             return False
-        return self.min_explained_variance is None or self._explained_variance >= self.min_explained_variance
+        return self._min_explained_variance is None or self._explained_variance >= self._min_explained_variance
 
     def add(self, ages: NDArray[np.int64], dones: NDArray[np.bool_], infos: Any) -> None:
         """
@@ -103,7 +96,7 @@ class StopConditions:
         :param buffer: The rollout with its returns.
         :return: What to log, by key.
         """
-        if self.min_explained_variance is not None:
+        if self._min_explained_variance is not None:
             self._explained_variance = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
         if self._survival is None:
             return {}

@@ -28,9 +28,8 @@ class Survival:
         self.memory = memory
         n_buckets = min(N_BUCKETS, horizon)
         self._bucket = np.arange(horizon) * n_buckets // horizon
-        edges = np.flatnonzero(np.diff(self._bucket, prepend=-1, append=n_buckets))
-        self._is_first = np.isin(np.arange(horizon), edges)
-        self._is_last = np.isin(np.arange(1, horizon + 1), edges)
+        self._is_first = np.diff(self._bucket, prepend=-1) > 0
+        self._is_last = np.diff(self._bucket, append=n_buckets) > 0
         # Episodes that began a bucket, ended in it by themselves, and left it alive.
         self._counts = np.zeros((3, n_buckets))
 
