@@ -30,7 +30,8 @@ from sb3_budget.callbacks.rollout_view import Viewer
 from sb3_budget.callbacks.state_files import read_state, write_state
 from sb3_budget.callbacks.stop_conditions import StopConditions
 from sb3_budget.core.episodes import EpisodeTracker
-from sb3_budget.core.gates import Gate, QuantileGate, limit_stops
+from sb3_budget.core.gate_rules import limit_stops
+from sb3_budget.core.gates import Gate, QuantileGate
 from sb3_budget.core.ranges import require_share
 from sb3_budget.core.survivors import SurvivorWeights
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv

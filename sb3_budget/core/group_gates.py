@@ -8,7 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_budget.core.gates import Gate, Schedule, below_quantile
+from sb3_budget.core.gate_rules import below_quantile
+from sb3_budget.core.gates import Gate, Schedule
 from sb3_budget.core.ranges import require_share
 from sb3_budget.core.scores import RolloutView, Score, parse_score
 
