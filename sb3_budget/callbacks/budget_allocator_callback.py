@@ -20,9 +20,10 @@ from sb3_budget.callbacks.density_hint import DensityHint
 from sb3_budget.callbacks.outcome_labels import OutcomeLabels, SuccessRule, features
 from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import as_steps, require_steps_or_fraction, require_top_level
-from sb3_budget.callbacks.rollout_notes import CELL, Measured, RolloutNotes
+from sb3_budget.callbacks.rollout_notes import CellStart, Measured, RolloutNotes
 from sb3_budget.callbacks.start_plan import StartPlan
 from sb3_budget.callbacks.start_strength import StartStrength
+from sb3_budget.callbacks.training_starts import TrainingStarts
 from sb3_budget.core.anchor_horizons import AnchorHorizon
 from sb3_budget.core.anchor_record import AnchorRecord
 from sb3_budget.core.anchors import Anchors, Priority, Weight, contrast_priority
@@ -31,7 +32,6 @@ from sb3_budget.core.region_roi import RegionRoi
 from sb3_budget.core.start_log import StartLog, save_table
 from sb3_budget.policies.success_predictor import SuccessPredictor
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
-from sb3_budget.vec_env.group_starts import GroupStarts
 from sb3_budget.vec_env.start import Start
 from sb3_budget.vec_env.start_archive import StartArchive
 
@@ -175,7 +175,6 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         require_top_level(self)
-        self._training = self.model.start_time
         # What has never warmed up does so from here on, also where the count of steps goes on.
         begin = 0 if self._frozen else self.model.num_timesteps
         self._warmup_steps = begin + as_steps(self.warmup, self.model._total_timesteps - begin)
@@ -186,7 +185,7 @@ class BudgetAllocatorCallback(BaseCallback):
         first = self._features if self._joins_parts else self._venv.last_obs
         self._labels.start(self._venv.num_envs)
         self._present = self.archive.rows(self._cells.keys(first)) if self._frozen else np.full(self._venv.num_envs, -1)
-        self._notes = RolloutNotes(self._record, self._measured)
+        self._notes = RolloutNotes(self._record, self._measured, running=self._venv.ages > 0)
         self._strength.start(self.model, self._warmup_steps)
         if self.record_starts is not None and (self._starts is None or self.model.num_timesteps == 0):
             self._starts = StartLog()
@@ -196,19 +195,12 @@ class BudgetAllocatorCallback(BaseCallback):
         self._minibatches_due = 0.0
         self.seconds, self._began = 0.0, perf_counter()
         # Last of all: what is refused above leaves the environment as it was.
-        starts = self._venv.start_sampler
-        if isinstance(starts, GroupStarts):
-            # All members of a group go where one draw sends them.
-            starts.first_rule = self._draw_for_group
-        else:
-            self._venv.set_start_sampler(self._draw, owner=type(self).__name__)
+        self._training = TrainingStarts(self.model, self._venv, self._draw, type(self).__name__)
 
     @property
     def active(self) -> bool:
         """Whether episodes begin in archived states: the warm-up is over, and there are some."""
-        # A training that was broken off, as by Ctrl-C, has left the sampler to the next, which may have no allocator.
-        own = self.model.start_time == self._training
-        return own and self.num_timesteps >= self._warmup_steps and len(self.archive) > 0
+        return self._training.is_present and self.num_timesteps >= self._warmup_steps and len(self.archive) > 0
 
     @property
     def archive_starts(self) -> float:
@@ -232,13 +224,10 @@ class BudgetAllocatorCallback(BaseCallback):
         self.seconds += perf_counter() - began
         self._n_archived += 1
         state = self.archive.choose(row)
-        start_id = (CELL, row, int(self.archive.versions[row]))
+        start_id = CellStart("cell", row, int(self.archive.versions[row]))
         if self._starts is not None:
             self._starts.add(start_id, state.observation)
         return Start(start_id, snapshot=state, keep_time=False, horizon=horizon)
-
-    def _draw_for_group(self, group: int, episode: int, rng: np.random.Generator) -> Start | None:
-        return self._draw(group)
 
     def anchors(self) -> Anchors:
         """
@@ -265,6 +254,7 @@ class BudgetAllocatorCallback(BaseCallback):
     # ------------------------------------------------------------------ steps
 
     def _on_step(self) -> bool:
+        self._training.step()
         if self._strength.off:
             return True
         began = perf_counter()
@@ -356,11 +346,7 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         """Starts are the environment's own again."""
-        starts = self._venv.start_sampler
-        if isinstance(starts, GroupStarts):
-            starts.first_rule = None
-        else:
-            self._venv.set_start_sampler(None, owner=type(self).__name__)
+        self._training.remove()
         if self._starts is not None and self.record_starts is not None:
             self._starts.close_update(self.num_timesteps)
             save_table(self._starts.table(), self.record_starts)
