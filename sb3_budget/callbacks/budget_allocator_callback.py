@@ -166,7 +166,10 @@ class BudgetAllocatorCallback(BaseCallback):
         if self._predicts and self._frozen and self._predictor is None:
             raise ValueError("What was loaded is of an allocator without priority='contrast': it has nothing to predict by")
         self._measured = Measured.of(self._plan, self.model)
-        if self._predictor is None and self._predicts:
+        if not self._predicts:
+            # One that was loaded would not see what is archived from here on.
+            self._predictor = None
+        elif self._predictor is None:
             self._predictor = SuccessPredictor(self._n_features, seed=self.model.seed)
         if not self._seeded and self.model.seed is not None:
             self._rng.bit_generator.state = np.random.default_rng(self.model.seed).bit_generator.state

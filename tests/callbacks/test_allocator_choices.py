@@ -357,3 +357,18 @@ def test_an_entropy_that_is_not_logged_guards_nothing():
     trpo = pytest.importorskip("sb3_contrib").TRPO
     with pytest.raises(ValueError, match="min_entropy needs an algorithm that logs it, such as PPO or A2C, not TRPO"):
         trpo("MlpPolicy", chains(), device="cpu").learn(8, callback=BudgetAllocatorCallback(min_entropy=0.1))
+
+
+def test_what_predicted_success_can_go_on_without(tmp_path):
+    allocator = BudgetAllocatorCallback(warmup=64, success=lambda info: True)
+    train(allocator)
+    allocator.save(tmp_path / "allocator.pkl")
+    other = BudgetAllocatorCallback("novelty", warmup=0, refresh=0.5)
+    other.load(tmp_path / "allocator.pkl")
+    train(other)
+    assert np.isnan(other.anchors().success).all()
+    other.save(tmp_path / "other.pkl")
+    third = BudgetAllocatorCallback("contrast")
+    third.load(tmp_path / "other.pkl")
+    with pytest.raises(ValueError, match="nothing to predict by"):
+        train(third)
