@@ -189,7 +189,7 @@ class BudgetAllocatorCallback(BaseCallback):
         self._labels.start(self._venv.num_envs)
         self._present = self.archive.rows(self._cells.keys(first)) if self._frozen else np.full(self._venv.num_envs, -1)
         self._notes = RolloutNotes(self._record, self._measured, running=self._venv.ages > 0)
-        self._strength.start(self.model, self._warmup_steps)
+        self._strength.start(self.model, self._warmup_steps, self.model._total_timesteps - begin)
         if self.record_starts is not None and (self._starts is None or self.model.num_timesteps == 0):
             self._starts = StartLog()
         self._hint = DensityHint(self._venv.num_envs)

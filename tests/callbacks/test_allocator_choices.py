@@ -182,7 +182,7 @@ def test_the_share_of_archived_starts_is_ramped_up():
 
 def test_guards_act_in_proportion():
     strength = StartStrength(0.2, 0, max_kl=0.02, min_entropy=0.5)
-    strength.start(PPO("MlpPolicy", "CartPole-v1", device="cpu"), 0)
+    strength.start(PPO("MlpPolicy", "CartPole-v1", device="cpu"), 0, 1000)
     assert strength.own_share(0, 1.0) == 0.2
     strength.follow({"train/approx_kl": 0.04, "train/entropy_loss": -0.6})
     assert strength.strength(0) == pytest.approx(0.5) and strength.own_share(0, 1.0) == pytest.approx(0.6)
@@ -372,3 +372,13 @@ def test_what_predicted_success_can_go_on_without(tmp_path):
     third.load(tmp_path / "other.pkl")
     with pytest.raises(ValueError, match="nothing to predict by"):
         train(third)
+
+
+def test_a_share_of_a_training_is_of_what_is_left_of_it():
+    model = train(BudgetAllocatorCallback(warmup=64))
+    starts = Starts()
+    late = BudgetAllocatorCallback("uniform", warmup=0.25, floor=0.0, ramp=0.5)
+    model.learn(1536, callback=[late, starts], reset_num_timesteps=False, log_interval=1000)
+    # After 3/4 of it the ramp is over.
+    assert model.logger.name_to_value["budget/start_strength"] == 1.0
+    assert late._strength.strength(768 + 384 + 384) == pytest.approx(0.5)
