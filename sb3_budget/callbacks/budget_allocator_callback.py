@@ -27,7 +27,7 @@ from sb3_budget.callbacks.training_starts import TrainingStarts
 from sb3_budget.core.anchor_horizons import AnchorHorizon
 from sb3_budget.core.anchor_record import AnchorRecord
 from sb3_budget.core.anchors import Anchors, Priority, Weight, contrast_priority
-from sb3_budget.core.cells import Cells, FunctionCells, default_cells
+from sb3_budget.core.cells import Cells, FunctionCells, default_cells, parse_cells
 from sb3_budget.core.region_roi import RegionRoi
 from sb3_budget.core.start_log import StartLog, save_table
 from sb3_budget.policies.success_predictor import SuccessPredictor
@@ -122,7 +122,7 @@ class BudgetAllocatorCallback(BaseCallback):
         require_steps_or_fraction("warmup", warmup)
         self.warmup = warmup
         self.record_starts = record_starts
-        self._cells: Any = FunctionCells(cells) if callable(cells) else cells
+        self._cells: Any = parse_cells(cells)
         self._rng = np.random.default_rng(seed)
         self._seeded = seed is not None
         self.archive = StartArchive(archive_size, refresh, self._rng)

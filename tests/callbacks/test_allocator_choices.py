@@ -16,6 +16,7 @@ from sb3_budget import (
     DoublingHorizon,
     EnsembleActorCriticPolicy,
     EpisodeControlVecEnv,
+    QuantisedCells,
     RegionRoi,
     SignalBandit,
 )
@@ -232,6 +233,10 @@ def test_starts_are_recorded_by_update(tmp_path):
         ({"ramp": -1}, "ramp=-1 must be a number of steps"),
         ({"max_kl": 0.0}, "max_kl=0.0 must be positive"),
         ({"horizon": "long"}, "horizon='long' is not 'adaptive'"),
+        ({"horizon": 7.5}, "horizon=7.5 must be at least 1 step, in whole steps"),
+        ({"horizon": True}, "horizon=True must be at least 1 step, in whole steps"),
+        ({"cells": 5}, "cells=5 is neither an object like QuantisedCells"),
+        ({"cells": QuantisedCells}, "is neither an object like QuantisedCells"),
         ({"priority": {"td": -1.0}}, "weights must be finite, not negative"),
     ],
 )
@@ -372,6 +377,13 @@ def test_what_predicted_success_can_go_on_without(tmp_path):
     third.load(tmp_path / "other.pkl")
     with pytest.raises(ValueError, match="nothing to predict by"):
         train(third)
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_priority_must_score_every_state(more):
+    allocator = BudgetAllocatorCallback(lambda anchors: np.zeros(len(anchors.visits) + more), warmup=64, floor=0.0)
+    with pytest.raises(ValueError, match=r"priority must return a score for each of \d+ anchors, got the shape"):
+        train(allocator)
 
 
 def test_a_share_of_a_training_is_of_what_is_left_of_it():
