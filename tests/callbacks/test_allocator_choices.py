@@ -223,8 +223,8 @@ def test_starts_are_recorded_by_update(tmp_path):
     train(allocator, 1024, others=[starts])
     table = load_table(tmp_path / "starts.npz")
     assert table.steps.tolist() == list(range(128, 1025, 128))
-    assert table.counts.sum() == allocator.archive.chosen.sum() > 0
-    assert table.places.shape == (table.counts.shape[1], 1) and table.places.max() < Chain.length
+    assert table.totals.sum() == allocator.archive.chosen.sum() > 0
+    assert table.places.shape == (len(table.totals), 1) and table.places.max() < Chain.length
 
 
 @pytest.mark.parametrize(
