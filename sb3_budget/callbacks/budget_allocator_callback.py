@@ -72,7 +72,7 @@ class BudgetAllocatorCallback(BaseCallback):
     :param floor: Share of the episodes that begin in the environment's own starts (float or schedule of the progress
         remaining). 1 switches the allocator off.
     :param warmup: All episodes begin in own starts for so long: a share of the training (float) or steps (int). The scale
-        of observations, in which cells are measured, is what was seen meanwhile.
+        of observations, in which cells are measured, is what was seen meanwhile: in a single step if it is 0.
     :param temperature: Of the ranks of the priorities: :math:`(1/\\text{rank})^{1/T}`.
     :param archive_size: Largest number of saved states.
     :param refresh: Chance that a visit to a known cell replaces its state.
@@ -133,7 +133,7 @@ class BudgetAllocatorCallback(BaseCallback):
         self._n_own, self._n_archived = 0, 0
         self._frozen, self._joins_parts = False, False
         self._starts: StartLog | None = None
-        #: Seconds that it took since training began.
+        #: Seconds that it took since training began, besides those of restoring states.
         self.seconds = 0.0
 
     # ------------------------------------------------------------------ set-up
@@ -325,6 +325,7 @@ class BudgetAllocatorCallback(BaseCallback):
         self._strength.follow(self.logger.name_to_value)
 
     def _on_rollout_end(self) -> None:
+        began = perf_counter()
         buffer = getattr(self.model, "rollout_buffer", None)
         self._record.follow(self.archive.versions)
         if self._plan.learns and self.active:
@@ -334,6 +335,7 @@ class BudgetAllocatorCallback(BaseCallback):
             # An off-policy rollout may be a single step.
             self._starts.close_update(self.num_timesteps, UPDATE_STEPS if buffer is None else 1)
         self._log()
+        self.seconds += perf_counter() - began
 
     def _log(self) -> None:
         self.logger.record("budget/archive_size", len(self.archive))
@@ -368,7 +370,8 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def load(self, path: str | Path) -> None:
         """
-        Take over what :meth:`save` wrote, before ``learn`` is called.
+        Take over what :meth:`save` wrote, before ``learn`` is called. Cells, the archive's size and ``refresh`` and the draws
+        are then those of what was saved, whatever this callback was given; so is ``success``, unless it was given one.
 
         :param path: File to read.
         """

@@ -40,7 +40,8 @@ class BudgetCallback(BaseCallback):
     It looks between two rollouts, so that no rollout is collected in vain: at most one more than the budget has room for is.
     Schedules of the algorithm go by ``total_timesteps``; those of :meth:`schedule` go by the budget.
 
-    :param steps: Simulator steps, whatever they are for.
+    :param steps: Simulator steps, whatever they are for. The wrapper's ledger counts them from when it was made; without it
+        they are those of trainings with this callback.
     :param seconds: Wall-clock seconds of training with this callback, evaluations included.
     :param cost: Cost so far of a :class:`~sb3_budget.core.ledger.Ledger`, in units of your own, such as
         ``lambda ledger: ledger.total_steps * 2e-6 + ledger.resets * 1e-3``. With ``most_cost`` only.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from time import sleep
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from sb3_budget import (
     RegionRoi,
     SignalBandit,
 )
+from sb3_budget.callbacks.rollout_notes import RolloutNotes
 from sb3_budget.callbacks.start_strength import StartStrength
 from sb3_budget.core.anchors import WeightedPriority
 from sb3_budget.core.start_log import load_table
@@ -394,3 +396,12 @@ def test_a_share_of_a_training_is_of_what_is_left_of_it():
     # After 3/4 of it the ramp is over.
     assert model.logger.name_to_value["budget/start_strength"] == 1.0
     assert late._strength.strength(768 + 384 + 384) == pytest.approx(0.5)
+
+
+def test_its_time_is_all_that_it_takes(monkeypatch):
+    close = RolloutNotes.close
+    monkeypatch.setattr(RolloutNotes, "close", lambda notes, buffer: (sleep(0.1), close(notes, buffer)))
+    allocator = BudgetAllocatorCallback("novelty", warmup=64)
+    train(allocator, 512)
+    # Four rollouts.
+    assert allocator.seconds >= 0.4
