@@ -144,17 +144,19 @@ class ValueAuditCallback(BaseCallback):
         devices = [self.model.device] if self.model.device.type == "cuda" else []
         distribution = vars(self.model.policy.action_dist)
         of_training = dict(distribution)
-        with th.random.fork_rng(devices=devices):
-            th.manual_seed(int(self._rng.integers(2**31)))
-            self.model.policy.set_training_mode(False)
-            self.audit_env.set_start_sampler(lambda slot: self._start(states[slot // self.n_continuations]), owner="audit")
-            observations = self._normalised(self.audit_env.reset())
-            values = self._values(observations)[:: self.n_continuations]
-            returns = self._continue(observations).reshape(n_states, self.n_continuations)
-        # The training's noise goes on, and whoever else uses the environment begins where it does.
-        distribution.update(of_training)
-        self.audit_env.set_start_sampler(None, owner="audit")
-        self._control.ledger.verification_steps += self.audit_env.ledger.total_steps - before
+        self.audit_env.set_start_sampler(lambda slot: self._start(states[slot // self.n_continuations]), owner="audit")
+        try:
+            with th.random.fork_rng(devices=devices):
+                th.manual_seed(int(self._rng.integers(2**31)))
+                self.model.policy.set_training_mode(False)
+                observations = self._normalised(self.audit_env.reset())
+                values = self._values(observations)[:: self.n_continuations]
+                returns = self._continue(observations).reshape(n_states, self.n_continuations)
+        finally:
+            # After Ctrl-C, too: the training's noise goes on, and whoever else uses the environment begins where it does.
+            distribution.update(of_training)
+            self.audit_env.set_start_sampler(None, owner="audit")
+            self._control.ledger.verification_steps += self.audit_env.ledger.total_steps - before
         return compare(values, returns)
 
     def _start(self, state: Any) -> Start:

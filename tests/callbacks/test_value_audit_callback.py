@@ -218,3 +218,21 @@ def test_the_environment_of_audits_serves_evaluations_too():
     model.learn(64, callback=ValueAuditCallback(audit_env, audit_every=64, n_continuations=2))
     # Slots of the training are in the middle of an episode.
     assert audit_env.reset().ravel().tolist() == [1.0] * 8
+
+
+def test_an_audit_that_was_broken_off_leaves_its_environment_as_it_was_and_its_steps_in_the_ledger(monkeypatch):
+    audit_env = make(8)
+    model = PPO("MlpPolicy", make(), **SMALL)
+    step, taken = audit_env.step, []
+
+    def step_twice(actions):
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        taken.append(actions)
+        return step(actions)
+
+    monkeypatch.setattr(audit_env, "step", step_twice)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(64, callback=ValueAuditCallback(audit_env, audit_every=64, n_continuations=2))
+    assert model.get_env().ledger.verification_steps >= 2 * 8
+    assert audit_env.reset().ravel().tolist() == [1.0] * 8
