@@ -257,10 +257,8 @@ class GRPO(PPO):
             )
         if self.beta > 0.0 and self.reference_policy is None:
             self.reference_policy = ReferencePolicy(self)
-        starts = self._prepare_starts()
+        self._prepare_starts()
         resets = reset_num_timesteps or self._last_obs is None
-        if resets:
-            starts.align()
         prepared = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
         if resets:
             try:
@@ -275,8 +273,8 @@ class GRPO(PPO):
         self.rollout_buffer.continue_from(self._control.ages - 1)
         return prepared
 
-    def _prepare_starts(self) -> GroupStarts:
-        """The sampler of this training: the last one, or one that goes on from it where groups or rule are others now."""
+    def _prepare_starts(self) -> None:
+        """Set the sampler of this training: the last one, or one that goes on from it where groups or rule are others now."""
         old, rule = self._starts, self.start_rule or seeded_start
         fill = self.advantage in WHOLE_EPISODES
         wanted = (self.n_envs, self.group_size, rule, fill)
@@ -291,7 +289,6 @@ class GRPO(PPO):
         # A callback that chose starts before us may not have heard of the end of its training.
         self._starts.first_rule = None
         self._control.set_start_sampler(self._starts, owner="GRPO")
-        return self._starts
 
     def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
         prepared = super()._init_callback(callback, progress_bar)

@@ -28,12 +28,12 @@ def plot_starts(table: StartTable, path: Path, columns: int | None = None) -> No
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(NEEDS_MATPLOTLIB) from error
-    if not table.counts.sum():
+    if not table.cells.size:
         raise ValueError("No episode began in an archived state: there is nothing to draw")
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     places = _plane(table.places, columns)
-    totals = table.counts.sum(axis=0)
+    totals = table.totals
     if places is None:
         left.bar(np.arange(1, len(totals) + 1), np.sort(totals)[::-1], width=1.0)
         left.set_xlabel("rank of the archived cell")
@@ -75,9 +75,13 @@ def _draw_plane(figure: Any, axis: Any, places: np.ndarray, totals: np.ndarray, 
 def _draw_updates(figure: Any, axis: Any, table: StartTable) -> None:
     """Shares of own starts and of ten groups of cells, in bins of updates."""
     edges = np.linspace(0, len(table.steps), min(MOST_COLUMNS, len(table.steps)) + 1).astype(int)[:-1]
-    order = np.argsort(-table.counts.sum(axis=0), kind="stable")
+    order = np.argsort(-table.totals, kind="stable")
     groups = [part for part in np.array_split(order, 10) if part.size]
-    rows = [table.own, *(table.counts[:, part].sum(axis=1) for part in groups)]
+    group_of = np.empty(len(order), dtype=np.int64)
+    group_of[order] = np.repeat(np.arange(len(groups)), [part.size for part in groups])
+    counts = np.zeros((len(groups), len(table.steps)), dtype=np.int64)
+    np.add.at(counts, (group_of[table.cells], table.updates), 1)
+    rows = [table.own, *counts]
     binned = np.stack([np.add.reduceat(row, edges) for row in rows]).astype(np.float64)
     # Nothing is drawn where no episode began.
     sums = binned.sum(axis=0)

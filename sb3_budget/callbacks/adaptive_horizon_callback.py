@@ -21,8 +21,8 @@ class AdaptiveHorizonCallback(BaseCallback):
         venv = StaggeredResetVecEnv(make_vec_env("HalfCheetah-v5", n_envs=64), horizon_budget=horizons)
         model.learn(300_000, callback=AdaptiveHorizonCallback(horizons))
 
-    Episodes that a gate has stopped are not recorded, since they were not stopped at random. Of those that are longer than the
-    horizon, because the environment's own limit is, the steps within it are.
+    Rewards are those before ``VecNormalize``. Episodes that a gate has stopped are not recorded, since they were not stopped
+    at random. Of those that are longer than the horizon, because the environment's own limit is, the steps within it are.
 
     :param horizons: What the environment's ``horizon_budget`` is.
     :param replan_every: Steps between two plans. A plan with a horizon of 1000 takes about half a second.
@@ -51,6 +51,7 @@ class AdaptiveHorizonCallback(BaseCallback):
                 "StaggeredResetCallback is to switch it on, list that callback first"
             )
         self._venv = venv
+        self._normalizer = self.model.get_vec_normalize_env()
 
     def _on_training_start(self) -> None:
         require_top_level(self)
@@ -59,7 +60,9 @@ class AdaptiveHorizonCallback(BaseCallback):
         self._next_plan = self.num_timesteps + self.replan_every
 
     def _on_step(self) -> bool:
-        for seen, reward in zip(self._rewards, self.locals["rewards"].tolist(), strict=True):
+        # Those of VecNormalize change their scale from one episode to the next, which would count as variance.
+        rewards = self.locals["rewards"] if self._normalizer is None else self._normalizer.get_original_reward()
+        for seen, reward in zip(self._rewards, rewards.tolist(), strict=True):
             if seen is not None:
                 seen.append(reward)
         for slot in np.flatnonzero(self.locals["dones"]).tolist():

@@ -20,18 +20,18 @@ from sb3_budget.callbacks.density_hint import DensityHint
 from sb3_budget.callbacks.outcome_labels import OutcomeLabels, SuccessRule, features
 from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import as_steps, require_steps_or_fraction, require_top_level
-from sb3_budget.callbacks.rollout_notes import CELL, Measured, RolloutNotes
+from sb3_budget.callbacks.rollout_notes import CellStart, Measured, RolloutNotes
 from sb3_budget.callbacks.start_plan import StartPlan
 from sb3_budget.callbacks.start_strength import StartStrength
+from sb3_budget.callbacks.training_starts import TrainingStarts
 from sb3_budget.core.anchor_horizons import AnchorHorizon
 from sb3_budget.core.anchor_record import AnchorRecord
 from sb3_budget.core.anchors import Anchors, Priority, Weight, contrast_priority
-from sb3_budget.core.cells import Cells, FunctionCells, default_cells
+from sb3_budget.core.cells import Cells, FunctionCells, default_cells, parse_cells
 from sb3_budget.core.region_roi import RegionRoi
 from sb3_budget.core.start_log import StartLog, save_table
 from sb3_budget.policies.success_predictor import SuccessPredictor
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
-from sb3_budget.vec_env.group_starts import GroupStarts
 from sb3_budget.vec_env.start import Start
 from sb3_budget.vec_env.start_archive import StartArchive
 
@@ -72,7 +72,7 @@ class BudgetAllocatorCallback(BaseCallback):
     :param floor: Share of the episodes that begin in the environment's own starts (float or schedule of the progress
         remaining). 1 switches the allocator off.
     :param warmup: All episodes begin in own starts for so long: a share of the training (float) or steps (int). The scale
-        of observations, in which cells are measured, is what was seen meanwhile.
+        of observations, in which cells are measured, is what was seen meanwhile: in a single step if it is 0.
     :param temperature: Of the ranks of the priorities: :math:`(1/\\text{rank})^{1/T}`.
     :param archive_size: Largest number of saved states.
     :param refresh: Chance that a visit to a known cell replaces its state.
@@ -122,7 +122,7 @@ class BudgetAllocatorCallback(BaseCallback):
         require_steps_or_fraction("warmup", warmup)
         self.warmup = warmup
         self.record_starts = record_starts
-        self._cells: Any = FunctionCells(cells) if callable(cells) else cells
+        self._cells: Any = parse_cells(cells)
         self._rng = np.random.default_rng(seed)
         self._seeded = seed is not None
         self.archive = StartArchive(archive_size, refresh, self._rng)
@@ -133,7 +133,7 @@ class BudgetAllocatorCallback(BaseCallback):
         self._n_own, self._n_archived = 0, 0
         self._frozen, self._joins_parts = False, False
         self._starts: StartLog | None = None
-        #: Seconds that it took since training began.
+        #: Seconds that it took since training began, besides those of restoring states.
         self.seconds = 0.0
 
     # ------------------------------------------------------------------ set-up
@@ -166,7 +166,10 @@ class BudgetAllocatorCallback(BaseCallback):
         if self._predicts and self._frozen and self._predictor is None:
             raise ValueError("What was loaded is of an allocator without priority='contrast': it has nothing to predict by")
         self._measured = Measured.of(self._plan, self.model)
-        if self._predictor is None and self._predicts:
+        if not self._predicts:
+            # One that was loaded would not see what is archived from here on.
+            self._predictor = None
+        elif self._predictor is None:
             self._predictor = SuccessPredictor(self._n_features, seed=self.model.seed)
         if not self._seeded and self.model.seed is not None:
             self._rng.bit_generator.state = np.random.default_rng(self.model.seed).bit_generator.state
@@ -175,7 +178,6 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         require_top_level(self)
-        self._training = self.model.start_time
         # What has never warmed up does so from here on, also where the count of steps goes on.
         begin = 0 if self._frozen else self.model.num_timesteps
         self._warmup_steps = begin + as_steps(self.warmup, self.model._total_timesteps - begin)
@@ -186,8 +188,8 @@ class BudgetAllocatorCallback(BaseCallback):
         first = self._features if self._joins_parts else self._venv.last_obs
         self._labels.start(self._venv.num_envs)
         self._present = self.archive.rows(self._cells.keys(first)) if self._frozen else np.full(self._venv.num_envs, -1)
-        self._notes = RolloutNotes(self._record, self._measured)
-        self._strength.start(self.model, self._warmup_steps)
+        self._notes = RolloutNotes(self._record, self._measured, running=self._venv.ages > 0)
+        self._strength.start(self.model, self._warmup_steps, self.model._total_timesteps - begin)
         if self.record_starts is not None and (self._starts is None or self.model.num_timesteps == 0):
             self._starts = StartLog()
         self._hint = DensityHint(self._venv.num_envs)
@@ -196,19 +198,12 @@ class BudgetAllocatorCallback(BaseCallback):
         self._minibatches_due = 0.0
         self.seconds, self._began = 0.0, perf_counter()
         # Last of all: what is refused above leaves the environment as it was.
-        starts = self._venv.start_sampler
-        if isinstance(starts, GroupStarts):
-            # All members of a group go where one draw sends them.
-            starts.first_rule = self._draw_for_group
-        else:
-            self._venv.set_start_sampler(self._draw, owner=type(self).__name__)
+        self._training = TrainingStarts(self.model, self._venv, self._draw, type(self).__name__)
 
     @property
     def active(self) -> bool:
         """Whether episodes begin in archived states: the warm-up is over, and there are some."""
-        # A training that was broken off, as by Ctrl-C, has left the sampler to the next, which may have no allocator.
-        own = self.model.start_time == self._training
-        return own and self.num_timesteps >= self._warmup_steps and len(self.archive) > 0
+        return self._training.is_present and self.num_timesteps >= self._warmup_steps and len(self.archive) > 0
 
     @property
     def archive_starts(self) -> float:
@@ -232,13 +227,10 @@ class BudgetAllocatorCallback(BaseCallback):
         self.seconds += perf_counter() - began
         self._n_archived += 1
         state = self.archive.choose(row)
-        start_id = (CELL, row, int(self.archive.versions[row]))
+        start_id = CellStart("cell", row, int(self.archive.versions[row]))
         if self._starts is not None:
             self._starts.add(start_id, state.observation)
         return Start(start_id, snapshot=state, keep_time=False, horizon=horizon)
-
-    def _draw_for_group(self, group: int, episode: int, rng: np.random.Generator) -> Start | None:
-        return self._draw(group)
 
     def anchors(self) -> Anchors:
         """
@@ -265,6 +257,7 @@ class BudgetAllocatorCallback(BaseCallback):
     # ------------------------------------------------------------------ steps
 
     def _on_step(self) -> bool:
+        self._training.step()
         if self._strength.off:
             return True
         began = perf_counter()
@@ -332,6 +325,7 @@ class BudgetAllocatorCallback(BaseCallback):
         self._strength.follow(self.logger.name_to_value)
 
     def _on_rollout_end(self) -> None:
+        began = perf_counter()
         buffer = getattr(self.model, "rollout_buffer", None)
         self._record.follow(self.archive.versions)
         if self._plan.learns and self.active:
@@ -341,6 +335,7 @@ class BudgetAllocatorCallback(BaseCallback):
             # An off-policy rollout may be a single step.
             self._starts.close_update(self.num_timesteps, UPDATE_STEPS if buffer is None else 1)
         self._log()
+        self.seconds += perf_counter() - began
 
     def _log(self) -> None:
         self.logger.record("budget/archive_size", len(self.archive))
@@ -356,11 +351,7 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         """Starts are the environment's own again."""
-        starts = self._venv.start_sampler
-        if isinstance(starts, GroupStarts):
-            starts.first_rule = None
-        else:
-            self._venv.set_start_sampler(None, owner=type(self).__name__)
+        self._training.remove()
         if self._starts is not None and self.record_starts is not None:
             self._starts.close_update(self.num_timesteps)
             save_table(self._starts.table(), self.record_starts)
@@ -379,7 +370,8 @@ class BudgetAllocatorCallback(BaseCallback):
 
     def load(self, path: str | Path) -> None:
         """
-        Take over what :meth:`save` wrote, before ``learn`` is called.
+        Take over what :meth:`save` wrote, before ``learn`` is called. Cells, the archive's size and ``refresh`` and the draws
+        are then those of what was saved, whatever this callback was given; so is ``success``, unless it was given one.
 
         :param path: File to read.
         """

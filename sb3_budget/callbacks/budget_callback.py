@@ -40,8 +40,9 @@ class BudgetCallback(BaseCallback):
     It looks between two rollouts, so that no rollout is collected in vain: at most one more than the budget has room for is.
     Schedules of the algorithm go by ``total_timesteps``; those of :meth:`schedule` go by the budget.
 
-    :param steps: Simulator steps, whatever they are for.
-    :param seconds: Wall-clock seconds since training began with this callback, evaluations included.
+    :param steps: Simulator steps, whatever they are for. The wrapper's ledger counts them from when it was made; without it
+        they are those of trainings with this callback.
+    :param seconds: Wall-clock seconds of training with this callback, evaluations included.
     :param cost: Cost so far of a :class:`~sb3_budget.core.ledger.Ledger`, in units of your own, such as
         ``lambda ledger: ledger.total_steps * 2e-6 + ledger.resets * 1e-3``. With ``most_cost`` only.
     :param most_cost: Largest cost. With ``cost`` only.
@@ -68,8 +69,8 @@ class BudgetCallback(BaseCallback):
         self.steps, self.seconds, self.cost, self.most_cost = steps, seconds, cost, most_cost
         self._schedules: list[BudgetSchedule] = []
         self._spent_seconds, self._spent_steps = 0.0, 0
-        self._began: float | None = None
-        self._first_step = 0
+        #: When, and at which of the algorithm's steps, was counted last.
+        self._counted_until = 0.0, 0
         self._over = False
 
     def schedule(self, fn: Callable[[float], float]) -> BudgetSchedule:
@@ -87,42 +88,46 @@ class BudgetCallback(BaseCallback):
         control = unwrap_vec_wrapper(self.training_env, EpisodeControlVecEnv)
         if control is not None and control.enabled:
             return control.ledger
-        present = 0 if self._began is None else self.model.num_timesteps - self._first_step
-        return Ledger(learning_steps=self._spent_steps + present)
+        return Ledger(learning_steps=self._spent_steps)
 
     @property
     def remaining(self) -> float:
-        """Share of the budget that is left, from 1 to 0; of several limits the smallest."""
+        """Share of the budget that is left, from 1 to 0; of several limits the smallest. Seconds are those up to a step."""
         ledger = self.ledger
         used = []
         if self.steps is not None:
             used.append(ledger.total_steps / self.steps)
         if self.seconds is not None:
-            present = 0.0 if self._began is None else perf_counter() - self._began
-            used.append((self._spent_seconds + present) / self.seconds)
+            used.append(self._spent_seconds / self.seconds)
         if self.cost is not None and self.most_cost is not None:
             used.append(self.cost(ledger) / self.most_cost)
         return min(1.0, max(0.0, 1.0 - max(used)))
 
+    def _count(self) -> None:
+        """At each step, since a training that is broken off, as by Ctrl-C, does not tell of its end."""
+        (began, first_step), self._counted_until = self._counted_until, (perf_counter(), self.model.num_timesteps)
+        self._spent_seconds += self._counted_until[0] - began
+        self._spent_steps += self._counted_until[1] - first_step
+
     def _on_training_start(self) -> None:
         require_top_level(self)
-        self._began, self._first_step = perf_counter(), self.model.num_timesteps
+        self._counted_until = perf_counter(), self.model.num_timesteps
         self._over = False
 
     def _on_rollout_start(self) -> None:
+        self._count()
         self._over = self.remaining == 0.0
 
     def _on_step(self) -> bool:
+        self._count()
         return not self._over
 
     def _on_rollout_end(self) -> None:
+        self._count()
         left = self.remaining
         for made in self._schedules:
             made.remaining = left
         self.logger.record("budget/left", left)
 
     def _on_training_end(self) -> None:
-        assert self._began is not None
-        self._spent_seconds += perf_counter() - self._began
-        self._spent_steps += self.model.num_timesteps - self._first_step
-        self._began = None
+        self._count()

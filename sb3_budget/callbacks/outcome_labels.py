@@ -29,7 +29,9 @@ def features(space: spaces.Space, observations: Any) -> NDArray[np.float32]:
     if isinstance(space, spaces.Box):
         return np.asarray(observations, dtype=np.float32).reshape(len(observations), -1)
     if isinstance(space, spaces.Discrete):
-        return np.eye(int(space.n), dtype=np.float32)[np.asarray(observations, dtype=np.int64) - int(space.start)]
+        one_hot = np.zeros((len(observations), int(space.n)), dtype=np.float32)
+        one_hot[np.arange(len(observations)), np.asarray(observations, dtype=np.int64) - int(space.start)] = 1.0
+        return one_hot
     if isinstance(observations, dict):
         assert isinstance(space, spaces.Dict)
         return np.concatenate([features(part, observations[key]) for key, part in space.spaces.items()], axis=1)

@@ -14,8 +14,19 @@ from sb3_budget.callbacks.start_plan import Brought, StartPlan
 from sb3_budget.core.anchor_record import AnchorRecord, credit, large_cuts, one_step_errors
 from sb3_budget.core.anchors import advantage_priority, progress_priority, spread_priority, td_priority
 
-#: First part of the name of a start in an archived cell; row and version follow.
-CELL = "cell"
+
+class CellStart(NamedTuple):
+    """
+    Name of a start in an archived cell.
+
+    :param kind: ``"cell"``, for whoever reads ``info["sb3_budget"]["start_id"]``.
+    :param row: The cell's row in the archive.
+    :param version: How often the row had changed hands.
+    """
+
+    kind: str
+    row: int
+    version: int
 
 
 class Measured(NamedTuple):
@@ -69,10 +80,12 @@ class RolloutNotes:
 
     :param record: What is known of each row of the archive.
     :param measured: What is measured.
+    :param running: Slots whose episode began before notes were taken, maybe in a state of another archive, shape (n_envs,).
     """
 
-    def __init__(self, record: AnchorRecord, measured: Measured):
+    def __init__(self, record: AnchorRecord, measured: Measured, running: NDArray[np.bool_]):
         self.record, self.measured = record, measured
+        self._began_before = running.copy()
         self._follows_ends = measured.progress or measured.cuts or measured.brought
         self._start()
 
@@ -99,12 +112,13 @@ class RolloutNotes:
         if self.measured.spread:
             self._spreads.append(policy.last_value_heads.std(dim=0, correction=0).numpy(force=True).astype(np.float64))
         if self._follows_ends:
-            for slot in np.flatnonzero(dones).tolist():
+            for slot in np.flatnonzero(dones & ~self._began_before).tolist():
                 self._end(slot, infos[slot]["sb3_budget"])
+            self._began_before &= ~dones
 
     def _end(self, slot: int, end: dict[str, Any]) -> None:
         start_id = end["start_id"]
-        if not (isinstance(start_id, tuple) and start_id[0] == CELL):
+        if not isinstance(start_id, CellStart):
             if end["reason"] in OWN_ENDS:
                 self._own_returns.append(end["return"])
             return

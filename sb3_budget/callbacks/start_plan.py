@@ -133,7 +133,10 @@ class StartPlan:
         """
         if self._cumulative is None or len(self._cumulative) != n:
             known = anchors()
-            probabilities = rank(self.priority(known), self.temperature)
+            scores = np.asarray(self.priority(known), dtype=np.float64)
+            if scores.shape != (n,):
+                raise ValueError(f"priority must return a score for each of {n} anchors, got the shape {scores.shape}")
+            probabilities = rank(scores, self.temperature)
             if self.roi is not None:
                 probabilities *= self.roi(known)
             self._cumulative = np.cumsum(probabilities)

@@ -41,10 +41,11 @@ class StartStrength:
         self._approx_kl: float | None = None
         self._entropy: float | None = None
 
-    def start(self, model: BaseAlgorithm, first_step: int) -> None:
+    def start(self, model: BaseAlgorithm, first_step: int, total_steps: int) -> None:
         """
         :param model: The algorithm, about to train.
         :param first_step: When the ramp begins [steps].
+        :param total_steps: Length of the training, of which the ramp may be a share [steps].
         :raises ValueError: if it does not measure what a guard looks at.
         """
         if self.max_kl is not None and not hasattr(model, "target_kl"):
@@ -54,7 +55,7 @@ class StartStrength:
         if self.min_entropy is not None and not logs_entropy:
             raise ValueError(f"min_entropy needs an algorithm that logs it, such as PPO or A2C, not {type(model).__name__}")
         self._first_step = first_step
-        self._ramp_steps = as_steps(self.ramp, model._total_timesteps)
+        self._ramp_steps = as_steps(self.ramp, total_steps)
 
     def follow(self, logged: dict[str, Any]) -> None:
         """

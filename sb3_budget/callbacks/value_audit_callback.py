@@ -62,7 +62,7 @@ class ValueAuditCallback(BaseCallback):
     :param audit_every: Steps between two audits.
     :param n_continuations: Episodes that go on from each state, at least 2 to tell noise from error.
     :param max_steps: Longest continuation [steps]; the critic completes what is longer. ``None`` for none.
-    :param seed: Seed of the choice of states.
+    :param seed: Seed of the choice of states and of the actions. The model's seed by default.
     :param verbose: Verbosity level.
     :raises ValueError: if an argument is out of range, or, when training starts, environments or algorithm do not fit.
     """
@@ -91,6 +91,7 @@ class ValueAuditCallback(BaseCallback):
         self.audit_env = require_bare("audit_env", audit_env)
         self.audit_every, self.n_continuations, self.max_steps = audit_every, n_continuations, max_steps
         self._rng = np.random.default_rng(seed)
+        self._seeded = seed is not None
         #: The latest audit.
         self.latest: ValueAudit | None = None
 
@@ -103,6 +104,9 @@ class ValueAuditCallback(BaseCallback):
                 "which those do not hold"
             )
         self._normalize = self.model.get_vec_normalize_env()
+        if not self._seeded and self.model.seed is not None:
+            self._rng = np.random.default_rng(self.model.seed)
+        self._seeded = True
 
     def _on_training_start(self) -> None:
         require_top_level(self)
@@ -138,14 +142,21 @@ class ValueAuditCallback(BaseCallback):
         states = self._control.get_states(slots.tolist())
         before = self.audit_env.ledger.total_steps
         devices = [self.model.device] if self.model.device.type == "cuda" else []
-        with th.random.fork_rng(devices=devices):
-            th.manual_seed(int(self._rng.integers(2**31)))
-            self.model.policy.set_training_mode(False)
-            self.audit_env.set_start_sampler(lambda slot: self._start(states[slot // self.n_continuations]), owner="audit")
-            observations = self._normalised(self.audit_env.reset())
-            values = self._values(observations)[:: self.n_continuations]
-            returns = self._continue(observations).reshape(n_states, self.n_continuations)
-        self._control.ledger.verification_steps += self.audit_env.ledger.total_steps - before
+        distribution = vars(self.model.policy.action_dist)
+        of_training = dict(distribution)
+        self.audit_env.set_start_sampler(lambda slot: self._start(states[slot // self.n_continuations]), owner="audit")
+        try:
+            with th.random.fork_rng(devices=devices):
+                th.manual_seed(int(self._rng.integers(2**31)))
+                self.model.policy.set_training_mode(False)
+                observations = self._normalised(self.audit_env.reset())
+                values = self._values(observations)[:: self.n_continuations]
+                returns = self._continue(observations).reshape(n_states, self.n_continuations)
+        finally:
+            # After Ctrl-C, too: the training's noise goes on, and whoever else uses the environment begins where it does.
+            distribution.update(of_training)
+            self.audit_env.set_start_sampler(None, owner="audit")
+            self._control.ledger.verification_steps += self.audit_env.ledger.total_steps - before
         return compare(values, returns)
 
     def _start(self, state: Any) -> Start:
@@ -154,9 +165,13 @@ class ValueAuditCallback(BaseCallback):
     def _continue(self, observations: Any) -> NDArray[np.float64]:
         """Discounted return of every slot's first episode."""
         n_envs, gamma = self.audit_env.num_envs, self.model.gamma
+        # State-dependent noise (gSDE) is renewed as often as in training; left alone, all slots would share one.
+        noise_lasts = self.model.sde_sample_freq if self.model.sde_sample_freq > 0 else self.model.n_steps
         returns, discount, alive = np.zeros(n_envs), 1.0, np.ones(n_envs, dtype=bool)
         steps = 0
         while alive.any():
+            if steps % noise_lasts == 0 and self.model.use_sde:
+                self.model.policy.reset_noise(n_envs)
             actions = self._act(observations)
             raw, rewards, dones, infos = self.audit_env.step(actions)
             if self._normalize is not None:

@@ -47,9 +47,11 @@ def parse_horizon(horizon: int | str | AnchorHorizon | None) -> AnchorHorizon | 
         if horizon != "adaptive":
             raise ValueError(f"horizon={horizon!r} is not 'adaptive', a number of steps, a function of Anchors or None")
         return DoublingHorizon()
-    if isinstance(horizon, int) and horizon < 1:
-        raise ValueError(f"horizon={horizon} must be at least 1 step")
-    return horizon
+    if horizon is None or callable(horizon):
+        return horizon
+    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
+        raise ValueError(f"horizon={horizon!r} must be at least 1 step, in whole steps")
+    return int(horizon)
 
 
 def steps_of(horizon: AnchorHorizon, anchors: Anchors) -> NDArray[np.int64]:

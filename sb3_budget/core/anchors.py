@@ -17,8 +17,8 @@ class Anchors(NamedTuple):
     """
     What is known of archived states; all arrays have the shape (n,).
 
-    :param visits: Steps that ended in the cell of the state.
-    :param chosen: Episodes that began in it.
+    :param visits: Steps that ended in the cell of the state, and episodes that began in it.
+    :param chosen: How often episodes were sent to it; all members of a group of :class:`~sb3_budget.GRPO` at once.
     :param advantages: Moving average of the absolute advantages of steps taken there, NaN where there were none.
     :param success: Predicted chance that an episode which is there succeeds; NaN while too few have to tell, and where no
         signal is ``"contrast"``.

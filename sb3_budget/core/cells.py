@@ -91,7 +91,7 @@ class FunctionCells:
     """
     A user's function as cells.
 
-    :param fn: ``fn(observations)`` returns one hashable key per observation
+    :param fn: ``fn(observations)`` returns one hashable key per observation; ``keys`` raises a ``ValueError`` if it does not
     """
 
     def __init__(self, fn: Callable[[Any], Sequence[Hashable]]):
@@ -104,7 +104,11 @@ class FunctionCells:
         pass
 
     def keys(self, observations: ArrayLike) -> list[Hashable]:
-        return list(self.fn(observations))
+        keys = list(self.fn(observations))
+        n = len(next(iter(observations.values())) if isinstance(observations, dict) else np.asarray(observations))
+        if len(keys) != n:
+            raise ValueError(f"The function of cells must return a key for each of {n} observations, got {len(keys)}")
+        return keys
 
 
 class _ScaledCells:
@@ -245,6 +249,19 @@ class KMeansCells(_ScaledCells):
 
     def keys(self, observations: ArrayLike) -> list[Hashable]:
         return list(nearest(self.scaled(observations), self.centres).tolist())
+
+
+def parse_cells(cells: Cells | Callable[[Any], Sequence[Hashable]] | None) -> Cells | None:
+    """
+    :param cells: an object like the ones here, a function for :class:`FunctionCells`, or ``None``
+    :return: the object, or ``None``
+    :raises ValueError: if it is none of these
+    """
+    if cells is None or (not isinstance(cells, type) and all(hasattr(cells, name) for name in ("observe", "freeze", "keys"))):
+        return cells  # type: ignore[return-value]  # it has all of the protocol
+    if isinstance(cells, type) or not callable(cells):
+        raise ValueError(f"cells={cells!r} is neither an object like QuantisedCells() nor a function of observations")
+    return FunctionCells(cells)
 
 
 def default_cells(observation_shape: tuple[int, ...], dtype: DTypeLike, is_discrete: bool) -> Cells:

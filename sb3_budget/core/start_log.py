@@ -14,25 +14,33 @@ class StartTable(NamedTuple):
     """
     :param steps: The model's steps at the end of each update's rollout, shape (n_updates,).
     :param own: Episodes that began where the environment does, shape (n_updates,).
-    :param counts: Episodes that began in each archived cell, shape (n_updates, n_cells); cells in order of their first start.
+    :param updates: Update in which each episode from an archived cell began, shape (n_episodes,).
+    :param cells: Its cell, shape (n_episodes,); cells are numbered in order of their first start.
     :param places: An observation in each cell if it is one number or two, shape (n_cells, 1 or 2); otherwise (n_cells, 0).
     """
 
     steps: NDArray[np.int64]
     own: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    updates: NDArray[np.int64]
+    cells: NDArray[np.int64]
     places: NDArray[np.float64]
+
+    @property
+    def totals(self) -> NDArray[np.int64]:
+        """Episodes that began in each archived cell, shape (n_cells,)."""
+        return np.bincount(self.cells, minlength=len(self.places)).astype(np.int64)
 
 
 class StartLog:
     """Counts the starts of episodes by archived cell and by update."""
 
     def __init__(self) -> None:
-        self._columns: dict[Hashable, int] = {}
+        self._numbers: dict[Hashable, int] = {}
         self._places: list[NDArray[np.float64]] = []
         self._steps: list[int] = []
         self._own: list[int] = []
-        self._entries: list[tuple[int, int]] = []
+        self._updates: list[int] = []
+        self._cells: list[int] = []
         self._present_own = 0
 
     def add(self, cell: Hashable, observation: Any) -> None:
@@ -40,10 +48,11 @@ class StartLog:
         :param cell: Name of an archived cell that an episode begins in.
         :param observation: Of the state in it.
         """
-        column = self._columns.setdefault(cell, len(self._columns))
-        if column == len(self._places):
+        number = self._numbers.setdefault(cell, len(self._numbers))
+        if number == len(self._places):
             self._places.append(_place(observation))
-        self._entries.append((len(self._steps), column))
+        self._updates.append(len(self._steps))
+        self._cells.append(number)
 
     def add_own(self) -> None:
         """An episode begins where the environment does."""
@@ -64,12 +73,12 @@ class StartLog:
         """
         :return: Everything up to the latest update that was closed.
         """
-        counts = np.zeros((len(self._steps), len(self._columns)), dtype=np.int64)
-        for update, column in self._entries:
-            if update < len(counts):
-                counts[update, column] += 1
+        steps, own, updates, cells = (
+            np.array(numbers, dtype=np.int64) for numbers in (self._steps, self._own, self._updates, self._cells)
+        )
+        closed = updates < len(steps)
         places = np.stack(self._places) if self._places else np.zeros((0, 0))
-        return StartTable(np.array(self._steps, dtype=np.int64), np.array(self._own, dtype=np.int64), counts, places)
+        return StartTable(steps, own, updates[closed], cells[closed], places)
 
 
 def save_table(table: StartTable, path: str | Path) -> None:

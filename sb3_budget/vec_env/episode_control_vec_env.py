@@ -22,6 +22,7 @@ from sb3_budget.core.slots import check_slots
 from sb3_budget.states.state import State
 from sb3_budget.vec_env import slot_states
 from sb3_budget.vec_env.base_checks import require_base, require_early_resets
+from sb3_budget.vec_env.group_starts import GroupStarts
 from sb3_budget.vec_env.observations import slot_observation, write_observation
 from sb3_budget.vec_env.start import StartSampler, check_start
 
@@ -185,6 +186,8 @@ class EpisodeControlVecEnv(VecEnvWrapper):
             return obs
         self.ledger.resets += self.num_envs
         obs = deepcopy(obs)
+        if isinstance(self._start_sampler, GroupStarts):
+            self._start_sampler.align()
         everyone = list(range(self.num_envs))
         self._begin_episodes(obs, everyone)
         self.last_obs = obs

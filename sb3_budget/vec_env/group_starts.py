@@ -61,7 +61,7 @@ class GroupStarts:
         self._open: dict[tuple[int, int], tuple[Start, set[int]]] = {}
 
     def align(self) -> None:
-        """Before a reset of all slots: let members that are ahead wait for none, and all go on from the next start."""
+        """At a reset of all slots: let members that are ahead wait for none, and all go on from the next start."""
         by_group = self.episodes.reshape(-1, self.group_size)
         by_group[:] = by_group.max(axis=1, keepdims=True)
         self._open.clear()

@@ -53,12 +53,12 @@ class StartArchive:
 
     @property
     def visits(self) -> NDArray[np.int64]:
-        """Steps that ended in each cell, shape (len(self),)."""
+        """Steps that ended in each cell, and episodes that began in it, shape (len(self),)."""
         return self._visits[: len(self)]
 
     @property
     def chosen(self) -> NDArray[np.int64]:
-        """Episodes that began in each cell, shape (len(self),)."""
+        """How often each cell was chosen, shape (len(self),)."""
         return self._chosen[: len(self)]
 
     @property

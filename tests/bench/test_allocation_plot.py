@@ -50,7 +50,7 @@ def test_bins_begin_where_updates_do():
 
 
 def test_without_archived_starts_and_without_a_file_it_says_so(tmp_path):
-    empty = StartTable(np.array([10]), np.array([3]), np.zeros((1, 0), dtype=int), np.zeros((0, 0)))
+    empty = StartTable(np.array([10]), np.array([3]), np.zeros(0, dtype=int), np.zeros(0, dtype=int), np.zeros((0, 0)))
     with pytest.raises(ValueError, match="No episode began in an archived state"):
         allocation_plot.plot_starts(empty, tmp_path / "starts.png")
     with pytest.raises(SystemExit):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_budget import (
     AdaptiveHorizonCallback,
@@ -92,3 +92,16 @@ def test_misuse_is_refused():
     with pytest.raises(ValueError, match=r"enabled=False.* list that callback first"):
         model.learn(32, AdaptiveHorizonCallback(horizons))
     model.learn(32, [StaggeredResetCallback(), AdaptiveHorizonCallback(horizons)])
+
+
+def test_a_scale_of_rewards_that_changes_is_no_variance():
+    class Cost(Noise):
+        def step(self, action):
+            observation, _, *rest = super().step(action)
+            return observation, -1.0, *rest
+
+    horizons = AdaptiveHorizons(HORIZON, gamma=0.99)
+    venv = StaggeredResetVecEnv(DummyVecEnv([lambda: Cost(True)] * 8), horizon=HORIZON, horizon_budget=horizons)
+    PPO("MlpPolicy", VecNormalize(venv), **SMALL).learn(2048, AdaptiveHorizonCallback(horizons, replan_every=512))
+    np.testing.assert_array_equal(horizons.survival, 1.0)
+    assert all((row[~np.isnan(row)] == -1.0).all() for row in horizons._recorded)

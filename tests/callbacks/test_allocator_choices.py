@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from time import sleep
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from sb3_budget import (
     DoublingHorizon,
     EnsembleActorCriticPolicy,
     EpisodeControlVecEnv,
+    QuantisedCells,
     RegionRoi,
     SignalBandit,
 )
+from sb3_budget.callbacks.rollout_notes import RolloutNotes
 from sb3_budget.callbacks.start_strength import StartStrength
 from sb3_budget.core.anchors import WeightedPriority
 from sb3_budget.core.start_log import load_table
@@ -182,7 +185,7 @@ def test_the_share_of_archived_starts_is_ramped_up():
 
 def test_guards_act_in_proportion():
     strength = StartStrength(0.2, 0, max_kl=0.02, min_entropy=0.5)
-    strength.start(PPO("MlpPolicy", "CartPole-v1", device="cpu"), 0)
+    strength.start(PPO("MlpPolicy", "CartPole-v1", device="cpu"), 0, 1000)
     assert strength.own_share(0, 1.0) == 0.2
     strength.follow({"train/approx_kl": 0.04, "train/entropy_loss": -0.6})
     assert strength.strength(0) == pytest.approx(0.5) and strength.own_share(0, 1.0) == pytest.approx(0.6)
@@ -222,8 +225,8 @@ def test_starts_are_recorded_by_update(tmp_path):
     train(allocator, 1024, others=[starts])
     table = load_table(tmp_path / "starts.npz")
     assert table.steps.tolist() == list(range(128, 1025, 128))
-    assert table.counts.sum() == allocator.archive.chosen.sum() > 0
-    assert table.places.shape == (table.counts.shape[1], 1) and table.places.max() < Chain.length
+    assert table.totals.sum() == allocator.archive.chosen.sum() > 0
+    assert table.places.shape == (len(table.totals), 1) and table.places.max() < Chain.length
 
 
 @pytest.mark.parametrize(
@@ -232,6 +235,10 @@ def test_starts_are_recorded_by_update(tmp_path):
         ({"ramp": -1}, "ramp=-1 must be a number of steps"),
         ({"max_kl": 0.0}, "max_kl=0.0 must be positive"),
         ({"horizon": "long"}, "horizon='long' is not 'adaptive'"),
+        ({"horizon": 7.5}, "horizon=7.5 must be at least 1 step, in whole steps"),
+        ({"horizon": True}, "horizon=True must be at least 1 step, in whole steps"),
+        ({"cells": 5}, "cells=5 is neither an object like QuantisedCells"),
+        ({"cells": QuantisedCells}, "is neither an object like QuantisedCells"),
         ({"priority": {"td": -1.0}}, "weights must be finite, not negative"),
     ],
 )
@@ -357,3 +364,44 @@ def test_an_entropy_that_is_not_logged_guards_nothing():
     trpo = pytest.importorskip("sb3_contrib").TRPO
     with pytest.raises(ValueError, match="min_entropy needs an algorithm that logs it, such as PPO or A2C, not TRPO"):
         trpo("MlpPolicy", chains(), device="cpu").learn(8, callback=BudgetAllocatorCallback(min_entropy=0.1))
+
+
+def test_what_predicted_success_can_go_on_without(tmp_path):
+    allocator = BudgetAllocatorCallback(warmup=64, success=lambda info: True)
+    train(allocator)
+    allocator.save(tmp_path / "allocator.pkl")
+    other = BudgetAllocatorCallback("novelty", warmup=0, refresh=0.5)
+    other.load(tmp_path / "allocator.pkl")
+    train(other)
+    assert np.isnan(other.anchors().success).all()
+    other.save(tmp_path / "other.pkl")
+    third = BudgetAllocatorCallback("contrast")
+    third.load(tmp_path / "other.pkl")
+    with pytest.raises(ValueError, match="nothing to predict by"):
+        train(third)
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_priority_must_score_every_state(more):
+    allocator = BudgetAllocatorCallback(lambda anchors: np.zeros(len(anchors.visits) + more), warmup=64, floor=0.0)
+    with pytest.raises(ValueError, match=r"priority must return a score for each of \d+ anchors, got the shape"):
+        train(allocator)
+
+
+def test_a_share_of_a_training_is_of_what_is_left_of_it():
+    model = train(BudgetAllocatorCallback(warmup=64))
+    starts = Starts()
+    late = BudgetAllocatorCallback("uniform", warmup=0.25, floor=0.0, ramp=0.5)
+    model.learn(1536, callback=[late, starts], reset_num_timesteps=False, log_interval=1000)
+    # After 3/4 of it the ramp is over.
+    assert model.logger.name_to_value["budget/start_strength"] == 1.0
+    assert late._strength.strength(768 + 384 + 384) == pytest.approx(0.5)
+
+
+def test_its_time_is_all_that_it_takes(monkeypatch):
+    close = RolloutNotes.close
+    monkeypatch.setattr(RolloutNotes, "close", lambda notes, buffer: (sleep(0.1), close(notes, buffer)))
+    allocator = BudgetAllocatorCallback("novelty", warmup=64)
+    train(allocator, 512)
+    # Four rollouts.
+    assert allocator.seconds >= 0.4

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch as th
 from stable_baselines3 import DQN, PPO
-from stable_baselines3.common.callbacks import EveryNTimesteps
+from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_budget import BudgetCallback, EpisodeControlVecEnv, StaggeredResetVecEnv
@@ -119,3 +119,22 @@ def test_without_a_wrapper_that_counts_several_trainings_share_the_budget(venv):
     budget = BudgetCallback(steps=512)
     assert model.learn(64, callback=budget).num_timesteps == 64
     assert model.learn(10_000, callback=budget, reset_num_timesteps=False).num_timesteps == 512 + 4
+
+
+def test_what_a_training_spent_that_was_broken_off_counts():
+    class Interrupt(BaseCallback):
+        def _on_step(self):
+            if self.num_timesteps == 400:
+                raise KeyboardInterrupt
+            return True
+
+    budget = BudgetCallback(steps=512, seconds=1e6)
+    model = PPO("MlpPolicy", make_vec_env("CartPole-v1", 4, seed=0), **SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(10_000, callback=[budget, Interrupt()])
+    spent = budget._spent_seconds
+    assert spent > 0.0 and budget.remaining == 1.0 - 400 / 512
+    # What was collected of a rollout when it was broken off is spent, and 112 steps are left: two rollouts go over them.
+    model.learn(10_000, callback=budget, reset_num_timesteps=False)
+    assert model.num_timesteps == 400 + 2 * 64 + 4
+    assert budget._spent_seconds > spent

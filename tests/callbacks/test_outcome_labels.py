@@ -82,3 +82,8 @@ def test_observations_as_vectors():
     space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (1,))})
     assert features(space, {"a": np.array([1]), "b": np.array([[0.5]])}).tolist() == [[0, 1, 0.5]]
     assert features(spaces.MultiDiscrete([2, 3]), np.array([[1, 2]])).tolist() == [[0, 1, 0, 0, 1]]
+
+
+def test_of_many_states_only_the_ones_that_were_seen_take_room():
+    seen = features(spaces.Discrete(10**7), np.array([3, 10**7 - 1]))
+    assert seen.shape == (2, 10**7) and np.argwhere(seen).tolist() == [[0, 3], [1, 10**7 - 1]]

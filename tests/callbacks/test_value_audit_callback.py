@@ -162,3 +162,77 @@ def test_misuse_is_refused():
         PPO("MlpPolicy", VecFrameStack(make(), 2), **SMALL).learn(64, ValueAuditCallback(make()))
     with pytest.raises(ValueError, match="needs an on-policy algorithm"):
         DQN("MlpPolicy", make(), buffer_size=100).learn(64, ValueAuditCallback(make()))
+
+
+def pendulums(n_envs, seed):
+    return EpisodeControlVecEnv(make_vec_env("Pendulum-v1", n_envs, seed=seed), seed=0)
+
+
+@pytest.mark.parametrize("sde_sample_freq", [-1, 4])
+def test_continuations_with_state_dependent_noise_differ_and_leave_that_of_the_training(monkeypatch, sde_sample_freq):
+    spreads = []
+
+    def compare_and_note(values, returns):
+        spreads.append(returns.std(axis=1))
+        return compare(values, returns)
+
+    monkeypatch.setattr("sb3_budget.callbacks.value_audit_callback.compare", compare_and_note)
+
+    class InTheMiddle(ValueAuditCallback):
+        def _on_step(self):
+            if self.num_timesteps % 20 == 0:
+                self.audit()
+            return True
+
+    runs = []
+    for kind in (None, InTheMiddle):
+        model = PPO("MlpPolicy", pendulums(4, 0), use_sde=True, sde_sample_freq=sde_sample_freq, **SMALL)
+        # As many slots as the training has, and so the same matrices if they were not renewed.
+        audit = None if kind is None else kind(pendulums(4, 1), n_continuations=2, max_steps=10)
+        runs.append(parameters(model.learn(128, callback=audit)))
+    np.testing.assert_array_equal(*runs)
+    assert len(spreads) > 4 and np.min(spreads) > 0.0
+    audit = ValueAuditCallback(pendulums(8, 1), n_continuations=4, max_steps=10)
+    PPO("MlpPolicy", pendulums(4, 0), use_sde=True, **SMALL).learn(64, callback=audit)
+    audit.audit()
+    assert spreads[-1].min() > 0.0
+
+
+def test_audits_follow_the_models_seed():
+    def found(seed):
+        audit = ValueAuditCallback(pendulums(8, 1), audit_every=64, n_continuations=4, max_steps=10)
+        model = PPO("MlpPolicy", pendulums(4, 0), **{**SMALL, "seed": seed, "learning_rate": 0.0})
+        model.learn(64, callback=audit)
+        first = audit.latest
+        # The generator goes on in the next training.
+        model.learn(64, callback=audit)
+        assert audit.latest != first
+        return first
+
+    assert found(0) == found(0) != found(1)
+
+
+def test_the_environment_of_audits_serves_evaluations_too():
+    audit_env = make(8)
+    model = PPO("MlpPolicy", make(), **SMALL)
+    model.learn(64, callback=ValueAuditCallback(audit_env, audit_every=64, n_continuations=2))
+    # Slots of the training are in the middle of an episode.
+    assert audit_env.reset().ravel().tolist() == [1.0] * 8
+
+
+def test_an_audit_that_was_broken_off_leaves_its_environment_as_it_was_and_its_steps_in_the_ledger(monkeypatch):
+    audit_env = make(8)
+    model = PPO("MlpPolicy", make(), **SMALL)
+    step, taken = audit_env.step, []
+
+    def step_twice(actions):
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        taken.append(actions)
+        return step(actions)
+
+    monkeypatch.setattr(audit_env, "step", step_twice)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(64, callback=ValueAuditCallback(audit_env, audit_every=64, n_continuations=2))
+    assert model.get_env().ledger.verification_steps >= 2 * 8
+    assert audit_env.reset().ravel().tolist() == [1.0] * 8

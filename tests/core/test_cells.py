@@ -187,6 +187,14 @@ def test_a_function_of_the_users_is_cells():
     assert cells.keys([[1.5, 9.0], [2.0, 9.0]]) == [1, 2]
 
 
+def test_a_users_function_must_return_a_key_for_each_observation():
+    cells = FunctionCells(lambda seen: ["one"])
+    assert cells.keys({"place": np.zeros((1, 2))}) == ["one"]
+    for observations in (np.zeros((2, 3)), {"place": np.zeros((2, 3)), "flag": np.zeros((2, 1))}):
+        with pytest.raises(ValueError, match="a key for each of 2 observations, got 1"):
+            cells.keys(observations)
+
+
 def test_default_cells_by_kind_of_observation():
     assert isinstance(core.default_cells((), np.int64, True), ExactCells)
     assert isinstance(core.default_cells((7, 7, 3), np.uint8, False), ExactCells)

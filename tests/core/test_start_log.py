@@ -21,7 +21,8 @@ def test_counts_by_hand_and_after_a_round_trip(tmp_path):
     save_table(log.table(), tmp_path / "new" / "starts.npz")
     table = load_table(tmp_path / "new" / "starts.npz")
     assert table.steps.tolist() == [64, 128] and table.own.tolist() == [0, 1]
-    assert table.counts.tolist() == [[2, 1, 0], [0, 1, 0]]
+    assert table.updates.tolist() == [0, 0, 0, 1] and table.cells.tolist() == [0, 1, 0, 1]
+    assert table.totals.tolist() == [2, 2, 0]
     assert table.places.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
@@ -32,9 +33,17 @@ def test_places_are_what_a_picture_can_show(observation, n):
     assert log.table().places.shape == (1, n)
 
 
+def test_the_table_grows_with_the_episodes_and_not_with_updates_times_cells():
+    log = StartLog()
+    for number in range(5000):
+        log.add(number, number)
+        log.close_update(64 * (number + 1))
+    assert sum(column.nbytes for column in log.table()) == 5000 * 5 * 8
+
+
 def test_without_starts_the_table_is_empty(tmp_path):
     table = StartLog().table()
-    assert table.counts.shape == (0, 0) and table.places.shape == (0, 0)
+    assert table.totals.shape == (0,) and table.places.shape == (0, 0)
     with pytest.raises(ValueError, match="is no file of starts"):
         load_table(tmp_path / "missing.npz")
     np.savez(tmp_path / "other.npz", a=1)
