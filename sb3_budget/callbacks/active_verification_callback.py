@@ -7,7 +7,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceBufferMix
 from sb3_budget.callbacks.critic_recycling_callback import CriticRecyclingCallback
 from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_bare, require_state_access, require_top_level
+from sb3_budget.callbacks.state_files import read_state, write_state
 from sb3_budget.core.determinism import Verdict
 from sb3_budget.core.evidence import Outcome
 from sb3_budget.core.ranges import require_share
@@ -233,13 +233,14 @@ class ActiveVerificationCallback(BaseCallback):
 
         :param path: File to write.
         """
-        Path(path).write_bytes(cloudpickle.dumps({name: self.__dict__[name] for name in STATE}))
+        write_state(path, ActiveVerificationCallback, {name: self.__dict__[name] for name in STATE})
 
     def load(self, path: str | Path) -> None:
         """
         Take over what :meth:`save` wrote, before ``learn`` is called.
 
         :param path: File to read.
+        :raises ValueError: if it is damaged or not such a callback's.
         """
-        self.__dict__.update(cloudpickle.loads(Path(path).read_bytes()))
+        self.__dict__.update(read_state(path, ActiveVerificationCallback))
         self._seeded = True

@@ -8,7 +8,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from sb3_budget.callbacks.requirements import as_steps, require_steps_or_fractio
 from sb3_budget.callbacks.rollout_notes import CellStart, Measured, RolloutNotes
 from sb3_budget.callbacks.start_plan import StartPlan
 from sb3_budget.callbacks.start_strength import StartStrength
+from sb3_budget.callbacks.state_files import read_state, write_state
 from sb3_budget.callbacks.training_starts import TrainingStarts
 from sb3_budget.core.anchor_horizons import AnchorHorizon
 from sb3_budget.core.anchor_record import AnchorRecord
@@ -364,9 +364,8 @@ class BudgetAllocatorCallback(BaseCallback):
 
         :param path: File to write.
         """
-        Path(path).write_bytes(
-            cloudpickle.dumps({"plan": self._plan.state(), **{name: self.__dict__[name] for name in STATE}})
-        )
+        learnt = {"plan": self._plan.state(), **{name: self.__dict__[name] for name in STATE}}
+        write_state(path, BudgetAllocatorCallback, learnt)
 
     def load(self, path: str | Path) -> None:
         """
@@ -374,8 +373,9 @@ class BudgetAllocatorCallback(BaseCallback):
         are then those of what was saved, whatever this callback was given; so is ``success``, unless it was given one.
 
         :param path: File to read.
+        :raises ValueError: if it is damaged or not such a callback's.
         """
-        saved = cloudpickle.loads(Path(path).read_bytes())
+        saved = read_state(path, BudgetAllocatorCallback)
         self._plan.load_state(saved.pop("plan"))
         own_rule = self._labels.success
         self.__dict__.update(saved)

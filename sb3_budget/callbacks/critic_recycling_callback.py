@@ -327,14 +327,15 @@ class CriticRecyclingCallback(BaseCallback):
         :param path: File to write.
         """
         self._keep_state()
-        write_state(path, {name: self.__dict__[name] for name in STATE})
+        write_state(path, CriticRecyclingCallback, {name: self.__dict__[name] for name in STATE})
 
     def load(self, path: str | Path) -> None:
         """
         Take over what :meth:`save` wrote, before ``learn`` is called.
 
         :param path: File to read.
+        :raises ValueError: if it is damaged or not such a callback's.
         """
-        self.__dict__.update(read_state(path))
+        self.__dict__.update(read_state(path, CriticRecyclingCallback))
         self._critic = self._policy = None
         self._seeded = True

@@ -371,15 +371,16 @@ class SelectiveRolloutCallback(BaseCallback):
         :param path: File to write.
         """
         state = (self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, self._conditions.state())
-        write_state(path, (state, self.bootstrap.target_state()))
+        write_state(path, SelectiveRolloutCallback, (state, self.bootstrap.target_state()))
 
     def load(self, path: str | Path) -> None:
         """
         Take over what :meth:`save` wrote, before ``learn`` is called.
 
         :param path: File to read.
+        :raises ValueError: if it is damaged or not such a callback's.
         """
-        state, target_state = read_state(path)
+        state, target_state = read_state(path, SelectiveRolloutCallback)
         self.gate, self._audit, self.n_looks, self.n_rejections, self.n_stops, self._rng, learnt = state
         self._conditions.load_state(learnt)
         self.bootstrap.load_target_state(target_state)
