@@ -70,7 +70,7 @@ class BudgetAllocatorCallback(BaseCallback):
         observations that returns one hashable key for each. By default exact for discrete observations, quantised for
         short vectors, and a quantised random projection for others.
     :param floor: Share of the episodes that begin in the environment's own starts (float or schedule of the progress
-        remaining). 1 switches the allocator off.
+        remaining, clipped to [0, 1]). 1 switches the allocator off.
     :param warmup: All episodes begin in own starts for so long: a share of the training (float) or steps (int). The scale
         of observations, in which cells are measured, is what was seen meanwhile: in a single step if it is 0.
     :param temperature: Of the ranks of the priorities: :math:`(1/\\text{rank})^{1/T}`.

@@ -82,5 +82,5 @@ class StartStrength:
         :param progress_remaining: Of the training, from 1 to 0.
         :return: Chance that an episode begins where the environment does, at least ``floor``.
         """
-        floor = self.floor(progress_remaining)
+        floor = min(1.0, max(0.0, self.floor(progress_remaining)))
         return floor + (1.0 - floor) * (1.0 - self.strength(num_timesteps))

@@ -197,6 +197,14 @@ def test_guards_act_in_proportion():
     assert strength.strength(0) == pytest.approx(0.1)
 
 
+def test_a_schedule_of_the_floor_is_clipped():
+    # Half of the strength: unclipped, a floor of -1 would leave no own starts, and one of 2 would leave more than all.
+    strength = StartStrength(lambda remaining: 4.0 * remaining - 2.0, 0, max_kl=0.02, min_entropy=None)
+    strength.start(PPO("MlpPolicy", "CartPole-v1", device="cpu"), 0, 1000)
+    strength.follow({"train/approx_kl": 0.04})
+    assert [strength.own_share(0, remaining) for remaining in (1.0, 0.5, 0.0)] == [1.0, 0.5, 0.5]
+
+
 def test_in_training_a_tight_guard_leaves_nearly_all_episodes_to_own_starts():
     shares = []
     for max_kl in (None, 1e-9):
