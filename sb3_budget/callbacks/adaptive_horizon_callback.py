@@ -6,6 +6,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
+from sb3_budget.callbacks.original_rewards import original_rewards
 from sb3_budget.callbacks.requirements import require_top_level
 from sb3_budget.core.horizons import mean_length
 from sb3_budget.core.rido import AdaptiveHorizons
@@ -61,7 +62,7 @@ class AdaptiveHorizonCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         # Those of VecNormalize change their scale from one episode to the next, which would count as variance.
-        rewards = self.locals["rewards"] if self._normalizer is None else self._normalizer.get_original_reward()
+        rewards = original_rewards(self.locals["rewards"], self._normalizer)
         for seen, reward in zip(self._rewards, rewards.tolist(), strict=True):
             if seen is not None:
                 seen.append(reward)

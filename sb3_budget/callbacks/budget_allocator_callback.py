@@ -180,7 +180,8 @@ class BudgetAllocatorCallback(BaseCallback):
         require_top_level(self)
         # What has never warmed up does so from here on, also where the count of steps goes on.
         begin = 0 if self._frozen else self.model.num_timesteps
-        self._warmup_steps = begin + as_steps(self.warmup, self.model._total_timesteps - begin)
+        n_steps = self.model._total_timesteps - begin
+        self._warmup_steps = begin + as_steps(self.warmup, n_steps)
         if not self._strength.off:
             # Refused now rather than after the warm-up.
             self._venv.get_states([0])
@@ -189,7 +190,7 @@ class BudgetAllocatorCallback(BaseCallback):
         self._labels.start(self._venv.num_envs)
         self._present = self.archive.rows(self._cells.keys(first)) if self._frozen else np.full(self._venv.num_envs, -1)
         self._notes = RolloutNotes(self._record, self._measured, running=self._venv.ages > 0)
-        self._strength.start(self.model, self._warmup_steps, self.model._total_timesteps - begin)
+        self._strength.start(self.model, self._warmup_steps, n_steps)
         if self.record_starts is not None and (self._starts is None or self.model.num_timesteps == 0):
             self._starts = StartLog()
         self._hint = DensityHint(self._venv.num_envs)

@@ -7,6 +7,7 @@ from typing import Any
 
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from sb3_budget.callbacks.original_rewards import original_rewards
 from sb3_budget.core.reward_density import RewardDensity
 
 #: Rewards are dense if more than this share of so many steps has another reward than the step before.
@@ -31,9 +32,7 @@ class DensityHint:
         """
         if self._density is None:
             return
-        normalizer = model.get_vec_normalize_env()
-        rewards = step["rewards"] if normalizer is None else normalizer.get_original_reward()
-        self._density.add(rewards, step["dones"])
+        self._density.add(original_rewards(step["rewards"], model.get_vec_normalize_env()), step["dones"])
         if warming_up or self._density.n_pairs < DENSITY_STEPS:
             return
         share, self._density = self._density.share, None

@@ -13,6 +13,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnvWrapper
 
+from sb3_budget.callbacks.original_rewards import original_rewards
 from sb3_budget.core.transition_fields import columns_of, field, part_of
 from sb3_budget.core.transition_pool import Fields
 from sb3_budget.policies.critic_regression import Transitions
@@ -67,7 +68,7 @@ class TransitionReader:
             end = infos[slot].get("terminal_observation")
             if end is not None:
                 write_observation(following, slot, end if self._normalize is None else self._normalize.unnormalize_obs(end))
-        rewards = found["rewards"] if self._normalize is None else self._normalize.get_original_reward()
+        rewards = original_rewards(found["rewards"], self._normalize)
         columns = {
             "actions": found.get("clipped_actions", found["actions"]),
             "policy_actions": found["actions"],

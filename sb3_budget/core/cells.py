@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -24,6 +24,7 @@ MOST_GRID_DIMS = 6
 FARTHEST_BIN = 1e9
 
 
+@runtime_checkable
 class Cells(Protocol):
     """Observations in, keys out. A user's function becomes one by :class:`FunctionCells`."""
 
@@ -257,11 +258,13 @@ def parse_cells(cells: Cells | Callable[[Any], Sequence[Hashable]] | None) -> Ce
     :return: the object, or ``None``
     :raises ValueError: if it is none of these
     """
-    if cells is None or (not isinstance(cells, type) and all(hasattr(cells, name) for name in ("observe", "freeze", "keys"))):
-        return cells  # type: ignore[return-value]  # it has all of the protocol
-    if isinstance(cells, type) or not callable(cells):
-        raise ValueError(f"cells={cells!r} is neither an object like QuantisedCells() nor a function of observations")
-    return FunctionCells(cells)
+    # A class has the methods, too, and can be called.
+    if not isinstance(cells, type):
+        if cells is None or isinstance(cells, Cells):
+            return cells
+        if callable(cells):
+            return FunctionCells(cells)
+    raise ValueError(f"cells={cells!r} is neither an object like QuantisedCells() nor a function of observations")
 
 
 def default_cells(observation_shape: tuple[int, ...], dtype: DTypeLike, is_discrete: bool) -> Cells:

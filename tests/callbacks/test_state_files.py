@@ -15,7 +15,6 @@ from sb3_budget import (
     BudgetAllocatorCallback,
     CriticRecyclingCallback,
     EpisodeControlVecEnv,
-    QuantileGate,
     SelectiveRolloutCallback,
 )
 from sb3_budget.callbacks.state_files import read_state, write_state
@@ -69,16 +68,13 @@ def test_what_cannot_be_saved_leaves_an_earlier_file(tmp_path):
 
 
 @pytest.mark.skipif(th.cuda.is_available(), reason="is about a machine without a GPU")
-@pytest.mark.parametrize("kind", ["recycling", "gate"])
+@pytest.mark.parametrize("kind", [CriticRecyclingCallback, SelectiveRolloutCallback])
 def test_a_file_from_a_gpu_is_read_without_one(tmp_path, monkeypatch, kind):
     moments = {"exp_avg": th.ones(2)}
-    if kind == "recycling":
-        make = CriticRecyclingCallback
-        callback, other = make(), make()
+    callback, other = make(kind), make(kind)
+    if kind is CriticRecyclingCallback:
         callback._critic_state = moments
     else:
-        make = lambda: SelectiveRolloutCallback(QuantileGate(0.4))  # noqa: E731  # one for each
-        callback, other = make(), make()
         callback.bootstrap.target_state = lambda: moments
     # What a tensor on a GPU is marked as.
     monkeypatch.setattr(th.serialization, "location_tag", lambda storage: "cuda:0")
@@ -87,5 +83,5 @@ def test_a_file_from_a_gpu_is_read_without_one(tmp_path, monkeypatch, kind):
     with pytest.raises(RuntimeError, match="CUDA"):
         th.load(tmp_path / "callback", weights_only=False)
     other.load(tmp_path / "callback")
-    found = other._critic_state if kind == "recycling" else other.bootstrap._loaded
+    found = other._critic_state if kind is CriticRecyclingCallback else other.bootstrap._loaded
     assert th.equal(found["exp_avg"], moments["exp_avg"])
