@@ -58,9 +58,9 @@ def limit_stops(
     :param rng: Breaks ties.
     :return: At most ``max_stops`` of the given slots.
     """
-    candidates = np.flatnonzero(stop)
-    if len(candidates) <= max_stops:
+    if np.count_nonzero(stop) <= max_stops:
         return stop
+    candidates = np.flatnonzero(stop)
     limited = np.zeros_like(stop)
     shuffled = rng.permutation(candidates)
     limited[shuffled[np.argsort(scores[shuffled], kind="stable")[: max(0, max_stops)]]] = True

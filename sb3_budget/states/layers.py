@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import gymnasium as gym
@@ -123,5 +124,10 @@ def _copied(value: Any) -> Any:
 def _attributes(layer: gym.Wrapper) -> dict[str, Any]:
     if isinstance(layer, RecordVideo):
         return {}
-    left = WIRING.union(*(names for known, names in LEFT if isinstance(layer, known)))
+    left = _left(type(layer))
     return {name: value for name, value in vars(layer).items() if name not in left and not pickling.is_shared(value)}
+
+
+@lru_cache
+def _left(cls: type[gym.Wrapper]) -> frozenset[str]:
+    return frozenset(WIRING).union(*(names for known, names in LEFT if issubclass(cls, known)))

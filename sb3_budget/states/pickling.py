@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Mapping
+from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
@@ -16,6 +18,12 @@ from gymnasium.utils import EzPickle
 #: Values that belong to an environment and not to its state: the target of a restore keeps its own.
 SHARED_TYPES = (spaces.Space, EnvSpec, ModuleType, gym.Env)
 SELF = ""
+#: Values of these types hold no others, and belong to nobody: most of what is pickled. Asking for nothing else about them halves
+#: the time that a small state takes.
+ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None)})
+#: Others that never stay with their owner. What they hold may.
+CONTAINERS = frozenset({tuple, list, dict, set, frozenset, np.ndarray})
+PLAIN_TYPES = ATOMS | CONTAINERS
 
 
 def dump(attributes: Mapping[str, Any], owner: Any) -> bytes:
@@ -25,10 +33,13 @@ def dump(attributes: Mapping[str, Any], owner: Any) -> bytes:
     :return: The pickle.
     :raises ValueError: if something cannot be pickled, or would silently be built anew instead.
     """
+    given = dict(attributes)
+    if all(type(value) in ATOMS for value in given.values()):
+        return pickle.dumps(given, protocol=pickle.HIGHEST_PROTOCOL)
     file = io.BytesIO()
     pickler = _Pickler(file, owner)
     try:
-        pickler.dump(dict(attributes))
+        pickler.dump(given)
     except (TypeError, AttributeError, RecursionError, pickle.PicklingError) as error:
         raise ValueError(f"{_culprit(attributes, owner)} cannot be saved: {error}") from error
     return file.getvalue()
@@ -55,6 +66,8 @@ def is_shared(value: Any) -> bool:
     :param value: An attribute.
     :return: Whether it stays with its owner. Windows and clocks of pygame do, and functions without a name of their own.
     """
+    if type(value) in PLAIN_TYPES:
+        return False
     if isinstance(value, (FunctionType, BuiltinFunctionType)):
         return "<" in value.__qualname__ or getattr(value, "__self__", None) is not None
     return isinstance(value, SHARED_TYPES) or is_window(value)
@@ -65,7 +78,12 @@ def is_window(value: Any) -> bool:
     :param value: An attribute.
     :return: Whether it is a window, clock or surface of pygame.
     """
-    return type(value).__module__.partition(".")[0] == "pygame"
+    return _is_of_pygame(type(value))
+
+
+@lru_cache
+def _is_of_pygame(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == "pygame"
 
 
 class _Pickler(pickle.Pickler):
@@ -75,6 +93,8 @@ class _Pickler(pickle.Pickler):
         self.shared = {id(value): name for name, value in vars(owner).items() if is_shared(value)}
 
     def persistent_id(self, obj: Any) -> Any:
+        if type(obj) in PLAIN_TYPES:
+            return None
         name = SELF if obj is self.owner else self.shared.get(id(obj))
         if name is not None:
             return name
