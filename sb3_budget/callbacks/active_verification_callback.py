@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceBufferMixin
 from sb3_budget.callbacks.critic_recycling_callback import CriticRecyclingCallback
-from sb3_budget.callbacks.progress import progress_remaining
+from sb3_budget.callbacks.progress import present_training, progress_remaining
 from sb3_budget.callbacks.requirements import require_bare, require_state_access, require_top_level
 from sb3_budget.callbacks.state_files import read_state, write_state
 from sb3_budget.core.determinism import Verdict
@@ -103,7 +103,7 @@ class ActiveVerificationCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         require_top_level(self)
-        self._training = self.model.start_time
+        self._is_present = present_training(self.model)
         if self.recycling is None:
             self._watch: TransitionWatch = self.model.replay_buffer.watch  # type: ignore[attr-defined]  # _init_callback has looked
         elif getattr(self.recycling, "model", None) is self.model and self.recycling.watch is not None:
@@ -131,7 +131,7 @@ class ActiveVerificationCallback(BaseCallback):
 
     def _watched(self, found: Watched) -> None:
         """The watch has counted a step of all slots, whose states before it were held; those after it are present now."""
-        if self.model.start_time != self._training:
+        if not self._is_present():
             # One that was broken off, as by Ctrl-C, has left its listener to the next.
             self._watch.listener = None
             return

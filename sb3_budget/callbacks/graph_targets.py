@@ -13,6 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from sb3_budget.buffers.pooled_targets import PooledTargets, Untried
 from sb3_budget.buffers.replay_rows import Samples
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceBufferMixin
+from sb3_budget.callbacks.progress import present_training
 from sb3_budget.core.determinism import Verdict
 from sb3_budget.core.transition_fields import entries, part_of
 from sb3_budget.core.transition_graph import exact_values
@@ -47,11 +48,7 @@ def graph_targets(model: DQN, buffer: ZeroVarianceBufferMixin, optimism: float |
         model, buffer, "next_observations", leaves, np.zeros((len(leaves), n_actions), dtype=np.bool_), optimism
     )
     values = exact_values(sources, targets, rewards, end_values, others, model.gamma)
-    keys, training = buffer.pool.keys(), model.start_time
-
-    def is_current() -> bool:
-        return model.start_time == training
-
+    keys, is_current = buffer.pool.keys(), present_training(model)
     if optimism is None:
         return PooledTargets(keys, values, model.gamma, is_current=is_current)
     states, actions = np.nonzero(untried)

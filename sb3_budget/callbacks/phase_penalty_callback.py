@@ -14,6 +14,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from sb3_budget.callbacks.progress import present_training
 from sb3_budget.callbacks.requirements import require_on_policy
 from sb3_budget.policies.ensemble_actor_critic import CriticEnsemble
 
@@ -75,13 +76,12 @@ class PhasePenaltyCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         self._remove_hooks()
-        self._run = self.model.start_time
+        self._is_present = present_training(self.model)
         if self.coef > 0.0:
             self._handles = [weight.register_hook(partial(self._add_gradient, weight)) for weight in self._weights]
 
     def _add_gradient(self, weight: th.Tensor, gradient: th.Tensor) -> th.Tensor:
-        # SB3 does not announce the end of a run that an exception ends, and the next may have another callback or none.
-        if self.model.start_time != self._run:
+        if not self._is_present():
             return gradient
         return gradient + 2.0 * self.coef * self._mask * weight.detach()
 

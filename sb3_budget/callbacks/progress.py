@@ -1,6 +1,8 @@
-"""How far the training is."""
+"""How far the training is, and whether it is still the same."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from stable_baselines3.common.base_class import BaseAlgorithm
 
@@ -14,3 +16,15 @@ def progress_remaining(model: BaseAlgorithm) -> float:
     :return: Its progress remaining, in [0, 1].
     """
     return min(1.0, max(0.0, 1.0 - model.num_timesteps / max(1, model._total_timesteps)))
+
+
+def present_training(model: BaseAlgorithm) -> Callable[[], bool]:
+    """
+    Stable-Baselines3 does not tell callbacks of a training that is broken off, as by Ctrl-C. What they have left in place must
+    find out by itself that another one has begun, which may have other callbacks or none.
+
+    :param model: The algorithm, in a training or about to begin one.
+    :return: Whether no other training of the model has begun since.
+    """
+    training = model.start_time
+    return lambda: model.start_time == training

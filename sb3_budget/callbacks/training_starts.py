@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from sb3_budget.callbacks.progress import present_training
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.group_starts import GroupStarts
 from sb3_budget.vec_env.start import Start, StartSampler
@@ -26,7 +27,7 @@ class TrainingStarts:
 
     def __init__(self, model: BaseAlgorithm, control: EpisodeControlVecEnv, sampler: StartSampler, owner: str):
         self.model, self._control, self._sampler, self._owner = model, control, sampler, owner
-        self._training = model.start_time
+        self._is_present = present_training(model)
         self.step()
         starts = control.start_sampler
         rule = starts.first_rule if isinstance(starts, GroupStarts) else starts
@@ -42,7 +43,7 @@ class TrainingStarts:
     @property
     def is_present(self) -> bool:
         """Whether no other training of the model has begun since."""
-        return self.model.start_time == self._training
+        return self._is_present()
 
     def step(self) -> None:
         """Note a step of the training, once the algorithm has counted it."""

@@ -124,7 +124,7 @@ def _copied(value: Any) -> Any:
 def _attributes(layer: gym.Wrapper) -> dict[str, Any]:
     if isinstance(layer, RecordVideo):
         return {}
-    left = _left(type(layer))
+    left = _left(type(layer))  # type: ignore[arg-type]  # mypy looks for __hash__ in its objects
     return {name: value for name, value in vars(layer).items() if name not in left and not pickling.is_shared(value)}
 
 

@@ -18,8 +18,8 @@ from gymnasium.utils import EzPickle
 #: Values that belong to an environment and not to its state: the target of a restore keeps its own.
 SHARED_TYPES = (spaces.Space, EnvSpec, ModuleType, gym.Env)
 SELF = ""
-#: Values of these types hold no others, and belong to nobody: most of what is pickled. Asking for nothing else about them halves
-#: the time that a small state takes.
+#: Values of these types hold no others, and belong to nobody: most of what is pickled. Asking for nothing else about them
+#: halves the time that a small state takes.
 ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 #: Others that never stay with their owner. What they hold may.
 CONTAINERS = frozenset({tuple, list, dict, set, frozenset, np.ndarray})
@@ -78,7 +78,7 @@ def is_window(value: Any) -> bool:
     :param value: An attribute.
     :return: Whether it is a window, clock or surface of pygame.
     """
-    return _is_of_pygame(type(value))
+    return _is_of_pygame(type(value))  # type: ignore[arg-type]  # mypy looks for __hash__ in its objects
 
 
 @lru_cache

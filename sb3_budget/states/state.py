@@ -104,7 +104,7 @@ def capture(env: gym.Env, observation: Any = None, history: History | None = Non
         simulator, shared = dump(payload)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise ValueError(f"What the adapter {adapter.name!r} saved cannot be pickled: {error}") from error
-    layers = tuple((_layer_name(type(layer)), save_layer(layer, keep_records)) for layer in _layers(env))
+    layers = tuple((_layer_name(layer), save_layer(layer, keep_records)) for layer in _layers(env))
     name = full_name(type(env.unwrapped))
     return State(FORMAT, name, adapter.name, simulator, shared, layers, copy.deepcopy(observation))
 
@@ -161,8 +161,12 @@ def _layers(env: gym.Env) -> list[gym.Wrapper]:
     return [layer for layer in chain(env) if not getattr(layer, "keeps_states", False)]
 
 
+def _layer_name(layer: gym.Wrapper) -> str:
+    return _class_name(type(layer))  # type: ignore[arg-type]  # mypy looks for __hash__ in its objects
+
+
 @lru_cache
-def _layer_name(cls: type[gym.Wrapper]) -> str:
+def _class_name(cls: type[gym.Wrapper]) -> str:
     # RL Zoo replaces Gymnasium's TimeLimit by a subclass, in the processes that import it. What it keeps is the same.
     return full_name(next(base for base in cls.__mro__ if base.__module__ != "rl_zoo3.gym_patches"))
 
@@ -175,7 +179,7 @@ def _check(env: gym.Env, state: State) -> Adapter:
     name = full_name(type(env.unwrapped))
     if state.env != name:
         raise ValueError(f"The state is one of {state.env}, not of {name}")
-    wrappers, saved = [_layer_name(type(layer)) for layer in _layers(env)], [layer for layer, _ in state.layers]
+    wrappers, saved = [_layer_name(layer) for layer in _layers(env)], [layer for layer, _ in state.layers]
     if wrappers != saved:
         raise ValueError(f"The state was saved in the wrappers {saved}, but this environment has {wrappers}")
     adapter = find_adapter(env)
