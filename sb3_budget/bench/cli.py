@@ -79,6 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("--evals", type=_positive, default=None, help="evaluations at equal distances (10)")
     bench.add_argument("--eval-episodes", type=_positive, default=8, help="episodes of each (8)")
+    bench.add_argument("--stochastic", action="store_true", help="evaluations draw actions instead of taking the likeliest")
     bench.add_argument("--target-return", nargs="+", default=[], metavar="[ENV=]X", help="also report steps and seconds to X")
     bench.add_argument(
         "--arm-hyperparams", action="append", default=[], metavar="ARM=FILE", help="another file for one arm; repeatable"

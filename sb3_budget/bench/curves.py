@@ -84,8 +84,10 @@ def group(
             ("steps", "budgets"),
             ("evals", "numbers of evaluations"),
             ("eval_episodes", "episodes per evaluation"),
+            ("stochastic", "draws of actions in evaluations"),
         ):
-            values = {name: runs[0]["settings"][key] for name, runs in by_arm.items()}
+            # Runs from before there was a choice took the likeliest actions.
+            values = {name: runs[0]["settings"].get(key, False) for name, runs in by_arm.items()}
             if len(set(values.values())) > 1:
                 listed = ", ".join(f"{name} {value}" for name, value in values.items())
                 left_out.append(f"{env_id}: arms with different {what} stand beside each other: {listed}")

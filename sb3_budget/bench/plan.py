@@ -41,14 +41,21 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
     for env_id in env_ids:
         check_env(env_id)
         _check_actions(env_id, names)
+    if arguments.stochastic and any(arms.split(name)[0].replay is not None for name in names):
+        raise ValueError("--stochastic is for arms with a policy to draw actions from, not for DQN")
     files = _arm_files(arguments.arm_hyperparams, names)
-    first_seed, n_seeds, evals = arguments.first_seed or 0, arguments.seeds or 5, arguments.evals or 10
+    first_seed, n_seeds = arguments.first_seed or 0, arguments.seeds or 5
+    evaluated = {
+        "evals": arguments.evals or 10,
+        "eval_episodes": arguments.eval_episodes,
+        "stochastic": arguments.stochastic,
+    }
     planned = []
     for env_id in env_ids:
         chosen = {name: _settings(name, env_id, files.get(name, arguments.hyperparams), arguments) for name in names}
         for seed in range(first_seed, first_seed + n_seeds):
             for name, (settings, steps) in chosen.items():
-                planned.append(Job(env_id, name, seed, settings, steps, evals, arguments.eval_episodes))
+                planned.append(Job(env_id, name, seed, settings, steps, **evaluated))
     return planned
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
@@ -17,15 +18,24 @@ from sb3_budget.core.ledger import Ledger
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 
 
-def evaluate(model: BaseAlgorithm, venv: VecEnv, seed: int) -> np.ndarray:
+def evaluate(model: BaseAlgorithm, venv: VecEnv, seed: int, deterministic: bool = True) -> np.ndarray:
     """
-    One deterministic episode per slot of a bare env, its observations normalised by the training statistics.
+    One episode per slot of a bare env, its observations normalised by the training statistics.
 
     :param model: the model
     :param venv: evaluation env, without any wrapper of ours and without ``VecNormalize``
     :param seed: seed of the starts: the same ones at every evaluation
+    :param deterministic: whether the policy takes its likeliest action; otherwise actions are drawn, by the same seed
     :return: undiscounted raw returns (n_envs,)
     """
+    # What evaluations draw must not change what training draws.
+    with torch.random.fork_rng(devices=[], enabled=not deterministic):
+        if not deterministic:
+            torch.default_generator.manual_seed(seed)
+        return _play(model, venv, seed, deterministic)
+
+
+def _play(model: BaseAlgorithm, venv: VecEnv, seed: int, deterministic: bool) -> np.ndarray:
     normalizer = model.get_vec_normalize_env()
     venv.seed(seed)
     observations: Any = venv.reset()
@@ -34,7 +44,7 @@ def evaluate(model: BaseAlgorithm, venv: VecEnv, seed: int) -> np.ndarray:
     while running.any():
         if normalizer is not None:
             observations = normalizer.normalize_obs(observations)
-        actions, _ = model.predict(observations, deterministic=True)
+        actions, _ = model.predict(observations, deterministic=deterministic)
         observations, rewards, dones, _ = venv.step(actions)
         returns[running] += rewards[running]
         running &= ~dones
@@ -68,6 +78,7 @@ class Recorder(BaseCallback):
     :param warmup: share of the budget whose episodes do not enter :attr:`mean_length`
     :param seed: seed of the evaluations
     :param progress: called with the number of new simulator steps after every rollout
+    :param deterministic: whether evaluations take the likeliest actions
     """
 
     def __init__(
@@ -78,6 +89,7 @@ class Recorder(BaseCallback):
         warmup: float,
         seed: int,
         progress: Callable[[int], None],
+        deterministic: bool = True,
     ) -> None:
         super().__init__()
         self.eval_env = eval_env
@@ -86,6 +98,7 @@ class Recorder(BaseCallback):
         self.warmup_steps = warmup * total_steps
         self.seed = seed
         self.progress = progress
+        self.deterministic = deterministic
         self.points: list[list[float]] = []
         self.reasons: Counter[str] = Counter()
         self.late_lengths: list[int] = []
@@ -163,7 +176,7 @@ class Recorder(BaseCallback):
 
     def _evaluate(self) -> None:
         seconds, cpu_seconds = self.seconds, self.cpu_seconds
-        returns = evaluate(self.model, self.eval_env, self.seed)
+        returns = evaluate(self.model, self.eval_env, self.seed, self.deterministic)
         steps = self.ledger.total_steps
         self.points.append([steps, seconds, cpu_seconds, float(returns.mean()), float(returns.std())])
         self._paused += self.seconds - seconds

@@ -92,8 +92,10 @@ def markdown(results: dict[str, Any], left_out: list[str]) -> str:
             ]
     names = dict.fromkeys(name for figures in results["envs"].values() for name in figures["arms"])
     parts += ["\n".join(f"- `{name}`: {arms.split(name)[0].summary}" for name in names)]
+    drawn = any(run.get("stochastic", False) for runs in results["settings"]["runs"].values() for run in runs.values())
+    actions = "episodes with actions drawn from the policy" if drawn else "deterministic episodes"
     parts += [
-        "Returns are undiscounted and raw, of deterministic episodes on envs that are neither staggered nor gated. Steps are "
+        f"Returns are undiscounted and raw, of {actions} on envs that are neither staggered nor gated. Steps are "
         "ledger steps. Seconds leave evaluations out. Where a return is reached: on the IQM curve, interpolated."
     ]
     versions = ", ".join(f"{name} {version}" for name, version in results["settings"]["versions"].items() if version)

@@ -38,6 +38,7 @@ class Job(NamedTuple):
     :param evals: evaluations after the one before training
     :param eval_episodes: episodes of each
     :param reference: what a control copies
+    :param stochastic: whether evaluations draw their actions from the policy
     """
 
     env_id: str
@@ -48,6 +49,7 @@ class Job(NamedTuple):
     evals: int = 10
     eval_episodes: int = 8
     reference: Reference | None = None
+    stochastic: bool = False
 
     @property
     def name(self) -> str:
@@ -61,7 +63,8 @@ class Job(NamedTuple):
         settings: tuple[Any, ...] = self.settings
         while len(settings) > N_FIRST_SETTINGS and not settings[-1]:
             settings = settings[:-1]
-        return _digest([self.env_id, self.arm, settings, self.steps, self.evals, self.eval_episodes])
+        drawn = ["stochastic"] if self.stochastic else []
+        return _digest([self.env_id, self.arm, settings, self.steps, self.evals, self.eval_episodes, *drawn])
 
     @property
     def run_hash(self) -> str:
@@ -120,13 +123,19 @@ def run(job: Job, progress: Callable[[int], None]) -> dict[str, Any]:
     torch.set_num_threads(1)
     model, selective, callbacks = build(job)
     eval_env = make_envs(job.env_id, job.eval_episodes, env_kwargs=job.settings.env_kwargs)
-    recorder = Recorder(eval_env, job.steps, job.evals, WARMUP, evaluation_seed(job), progress)
+    recorder = Recorder(eval_env, job.steps, job.evals, WARMUP, evaluation_seed(job), progress, not job.stochastic)
     model.learn(job.steps, callback=[*callbacks, recorder])
     result = {
         "env": job.env_id,
         "arm": job.arm,
         "seed": job.seed,
-        "settings": {**job.settings._asdict(), "steps": job.steps, "evals": job.evals, "eval_episodes": job.eval_episodes},
+        "settings": {
+            **job.settings._asdict(),
+            "steps": job.steps,
+            "evals": job.evals,
+            "eval_episodes": job.eval_episodes,
+            "stochastic": job.stochastic,
+        },
         "settings_hash": job.settings_hash,
         "run_hash": job.run_hash,
         "reference": None if job.reference is None else job.reference._asdict(),

@@ -9,6 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 
+NEEDS_MINIGRID = "DoorKey needs MiniGrid: pip install 'sb3-budget[minigrid]'"
+
 
 def frozen_lake_16(**kwargs: Any) -> FrozenLakeEnv:
     """
@@ -37,13 +39,13 @@ def door_key(size: int, **kwargs: Any) -> gym.Env:
     """
     :param size: Side of the room in cells.
     :param kwargs: Keyword arguments of the environment.
-    :return: MiniGrid's DoorKey, fully observed, as a flat vector of small integers.
+    :return: MiniGrid's DoorKey, new levels in every episode. The policy sees the 7 by 7 cells before it, one-hot and flat.
     """
     try:
-        from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
+        from minigrid.wrappers import ImgObsWrapper, OneHotPartialObsWrapper
     except ImportError as error:
-        raise ImportError("DoorKey needs MiniGrid: pip install 'sb3-budget[minigrid]'") from error
-    env = ImgObsWrapper(FullyObsWrapper(gym.make(f"MiniGrid-DoorKey-{size}x{size}-v0", **kwargs)))
+        raise ImportError(NEEDS_MINIGRID) from error
+    env = ImgObsWrapper(OneHotPartialObsWrapper(gym.make(f"MiniGrid-DoorKey-{size}x{size}-v0", **kwargs)))
     return gym.wrappers.FlattenObservation(env)
 
 
@@ -82,6 +84,11 @@ def one_door_key(size: int, level: int = 1, **kwargs: Any) -> gym.Env:
     :param size: Side of the room in cells.
     :param level: Seed of the level.
     :param kwargs: Keyword arguments of the environment.
-    :return: One level of :func:`door_key`, whose goal pays 1.
+    :return: One level of DoorKey, whose goal pays 1: fully observed, as a flat vector of small integers.
     """
-    return OneLevel(door_key(size, **kwargs), level)
+    try:
+        from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
+    except ImportError as error:
+        raise ImportError(NEEDS_MINIGRID) from error
+    env = ImgObsWrapper(FullyObsWrapper(gym.make(f"MiniGrid-DoorKey-{size}x{size}-v0", **kwargs)))
+    return OneLevel(gym.wrappers.FlattenObservation(env), level)

@@ -12,6 +12,7 @@ from sb3_budget.vec_env.hidden_context import HiddenContextWrapper
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "sb3_budget/HiddenOffsetPendulum-v1": ("Pendulum-v1", {"reward_offset": (-6.0, 6.0)}),
     "sb3_budget/HiddenPendulum-v1": ("Pendulum-v1", {"gravity": (0.5, 1.5), "mass": (0.5, 1.5), "length": (0.7, 1.3)}),
+    "sb3_budget/HiddenOffsetHalfCheetah-v5": ("HalfCheetah-v5", {"reward_offset": (-3.0, 3.0)}),
     "sb3_budget/HiddenHalfCheetah-v5": (
         "HalfCheetah-v5",
         {"mass": (0.5, 1.5), "friction": (0.5, 1.5), "gravity": (0.7, 1.3), "reward_scale": (0.2, 2.0)},

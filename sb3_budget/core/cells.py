@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sb3_budget.core.k_means import lloyd, nearest
 
 #: Observations of whole numbers with at most this many entries are their own keys.
-MOST_EXACT_ENTRIES = 256
+MOST_EXACT_ENTRIES = 1024
 #: Observations with at most this many dimensions are divided into a grid.
 MOST_GRID_DIMS = 6
 #: Bins are counted up to this far from the mean, so that outliers stay whole numbers.

@@ -18,6 +18,7 @@ from minigrid.core.constants import OBJECT_TO_IDX
 from minigrid.minigrid_env import MiniGridEnv
 
 from sb3_budget.bench.levels import KINDS, LARGEST, MOST_GOALS, SMALLEST, LevelsEnv
+from sb3_budget.core.cells import ExactCells, default_cells
 
 ENV_ID = "sb3_budget/MiniGridLevels-v0"
 
@@ -105,3 +106,16 @@ def test_without_minigrid_the_module_says_which_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "sb3_budget.bench.levels")
     with pytest.raises(ImportError, match=r"sb3-budget\[minigrid\]"):
         importlib.import_module("sb3_budget.bench.levels")
+
+
+def test_door_key_is_new_in_every_episode_and_shows_what_lies_before_the_agent():
+    tasks.register()
+    env = gym.make("sb3_budget/DoorKey6-v0")
+    env.reset(seed=0)
+    levels = []
+    for _ in range(4):
+        view, _ = env.reset()
+        assert env.observation_space.contains(view) and view.shape == (7 * 7 * 20,) and set(np.unique(view)) == {0, 1}
+        levels.append(env.unwrapped.grid.encode().tobytes())
+    assert len(set(levels)) > 1
+    assert isinstance(default_cells(view.shape, view.dtype, is_discrete=False), ExactCells)

@@ -127,7 +127,8 @@ def planned(**changes):
         "n_envs": None,
         "n_steps": None,
     }
-    arguments |= {"evals": None, "eval_episodes": 1, "quick": False, "arm_hyperparams": [], "hyperparams": None, **changes}
+    arguments |= {"evals": None, "eval_episodes": 1, "stochastic": False, "quick": False}
+    arguments |= {"arm_hyperparams": [], "hyperparams": None, **changes}
     return plan.jobs(argparse.Namespace(**arguments))
 
 
@@ -137,6 +138,8 @@ def test_what_dqn_cannot_do_is_refused_before_the_first_run():
         planned(n_steps=16)
     with pytest.raises(ValueError, match="needs discrete actions"):
         planned(env=["Pendulum-v1"])
+    with pytest.raises(ValueError, match="not for DQN"):
+        planned(stochastic=True)
 
 
 def test_hashes_of_on_policy_runs_are_those_from_before_there_were_others():

@@ -75,6 +75,22 @@ def test_same_seed_same_returns_whatever_the_evaluations():
     assert often["points"][-1][3:] == seldom["points"][-1][3:]
 
 
+def test_what_stochastic_evaluations_draw_changes_nothing_that_training_draws():
+    finals = []
+    for evals in (4, 1):
+        given = job("full", evals=evals)._replace(stochastic=True)
+        finals.append(run.run(given, lambda _: None)["points"][-1][3:])
+    assert finals[0] == finals[1]
+
+
+def test_stochastic_evaluations_repeat_and_differ_from_the_likeliest_actions():
+    model, *_ = run.build(job())
+    model.learn(640)
+    venv = make_vec_env("CartPole-v1", 5)
+    drawn = [recorder.evaluate(model, venv, seed=3, deterministic=False).tolist() for _ in range(2)]
+    assert drawn[0] == drawn[1] != recorder.evaluate(model, venv, seed=3).tolist()
+
+
 def test_stock_is_sb3_to_the_bit():
     model, *_ = run.build(job())
     model.learn(640)
@@ -100,4 +116,5 @@ def test_hashes_tell_settings_and_runs_apart():
     assert job().settings_hash == job(seed=1).settings_hash
     assert job().run_hash != job(seed=1).run_hash
     assert job().settings_hash != job(settings=SETTINGS._replace(n_envs=5)).settings_hash
+    assert job().settings_hash != job()._replace(stochastic=True).settings_hash
     assert job().run_hash != job(reference=arms.Reference(0.1, 2.0)).run_hash
