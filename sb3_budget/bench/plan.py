@@ -22,6 +22,7 @@ NEEDS = {
     "mujoco": ("mujoco", "MuJoCo"),
     "sb3_budget.bench.levels": ("minigrid", "MiniGrid"),
     "door_key": ("minigrid", "MiniGrid"),
+    "key_corridor": ("minigrid", "MiniGrid"),
 }
 """Part of an entry point -> the package that it imports, which is an extra of the same name, and its name for people."""
 

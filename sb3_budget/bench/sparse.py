@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 
-NEEDS_MINIGRID = "DoorKey needs MiniGrid: pip install 'sb3-budget[minigrid]'"
+NEEDS_MINIGRID = "This task needs MiniGrid: pip install 'sb3-budget[minigrid]'"
 
 
 def frozen_lake_16(**kwargs: Any) -> FrozenLakeEnv:
@@ -39,14 +39,32 @@ def door_key(size: int, **kwargs: Any) -> gym.Env:
     """
     :param size: Side of the room in cells.
     :param kwargs: Keyword arguments of the environment.
-    :return: MiniGrid's DoorKey, new levels in every episode. The policy sees the 7 by 7 cells before it, one-hot and flat.
+    :return: MiniGrid's DoorKey, as :func:`from_view` shows it.
+    """
+    return from_view(f"MiniGrid-DoorKey-{size}x{size}-v0", **kwargs)
+
+
+def key_corridor(**kwargs: Any) -> gym.Env:
+    """
+    A ball behind a locked door, whose key is behind another one.
+
+    :param kwargs: Keyword arguments of the environment.
+    :return: MiniGrid's KeyCorridor with one row of rooms of 3 by 3, as :func:`from_view` shows it.
+    """
+    return from_view("MiniGrid-KeyCorridorS3R1-v0", **kwargs)
+
+
+def from_view(env_id: str, **kwargs: Any) -> gym.Env:
+    """
+    :param env_id: Id of an environment of MiniGrid, whose levels are new in every episode.
+    :param kwargs: Its keyword arguments.
+    :return: The environment as its agent sees it: the 7 by 7 cells before it, one-hot and flat.
     """
     try:
         from minigrid.wrappers import ImgObsWrapper, OneHotPartialObsWrapper
     except ImportError as error:
         raise ImportError(NEEDS_MINIGRID) from error
-    env = ImgObsWrapper(OneHotPartialObsWrapper(gym.make(f"MiniGrid-DoorKey-{size}x{size}-v0", **kwargs)))
-    return gym.wrappers.FlattenObservation(env)
+    return gym.wrappers.FlattenObservation(ImgObsWrapper(OneHotPartialObsWrapper(gym.make(env_id, **kwargs))))
 
 
 class OneLevel(gym.Wrapper):

@@ -29,6 +29,7 @@ LAZY: dict[str, tuple[str, dict[str, Any], int]] = {
     "sb3_budget/ScaledMountainCar-v0": ("sb3_budget.bench.sparse:scaled_mountain_car", {}, 200),
     "sb3_budget/DoorKey6-v0": ("sb3_budget.bench.sparse:door_key", {"size": 6}, 360),
     "sb3_budget/OneDoorKey5-v0": ("sb3_budget.bench.sparse:one_door_key", {"size": 5}, 250),
+    "sb3_budget/KeyCorridor3-v0": ("sb3_budget.bench.sparse:key_corridor", {}, 270),
     "sb3_budget/DoorKey8-v0": ("sb3_budget.bench.sparse:door_key", {"size": 8}, 640),
 }
 

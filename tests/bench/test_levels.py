@@ -108,9 +108,10 @@ def test_without_minigrid_the_module_says_which_extra(monkeypatch):
         importlib.import_module("sb3_budget.bench.levels")
 
 
-def test_door_key_is_new_in_every_episode_and_shows_what_lies_before_the_agent():
+@pytest.mark.parametrize("env_id", ["sb3_budget/DoorKey6-v0", "sb3_budget/KeyCorridor3-v0"])
+def test_levels_are_new_in_every_episode_and_show_what_lies_before_the_agent(env_id):
     tasks.register()
-    env = gym.make("sb3_budget/DoorKey6-v0")
+    env = gym.make(env_id)
     env.reset(seed=0)
     levels = []
     for _ in range(4):
