@@ -45,7 +45,7 @@ class Arm(NamedTuple):
     :param staggered: whether the training env is a ``StaggeredResetVecEnv``
     :param horizon_budget: its horizon budget
     :param gate: quantile of the value gate, ``None`` without a gate
-    :param control: keyword arguments of the callback from a :class:`Reference`, for arms that copy one
+    :param control: keyword arguments of the callback from a :class:`Reference` and those given, for arms that copy one
     :param copies: the arm that is copied
     :param group_size: slots per group of equal starts, ``None`` without groups
     :param group_relative: whether the advantages are relative to the group: GRPO instead of PPO
@@ -58,7 +58,7 @@ class Arm(NamedTuple):
     staggered: bool = True
     horizon_budget: str = "full"
     gate: float | None = None
-    control: Callable[[Reference], dict[str, Any]] | None = None
+    control: Callable[[Reference, dict[str, Any]], dict[str, Any]] | None = None
     copies: str | None = None
     group_size: int | None = None
     group_relative: bool = False
@@ -72,14 +72,15 @@ class Arm(NamedTuple):
         return self.gate is not None or self.control is not None
 
 
-def _same_rate(reference: Reference) -> dict[str, Any]:
-    return {"gate": gates.RandomGate(reference.stop_probability)}
+def _same_rate(reference: Reference, given: dict[str, Any]) -> dict[str, Any]:
+    """Stop at random, and wait where the gate that is copied waits."""
+    return {"min_survival": MIN_SURVIVAL, **given, "gate": gates.RandomGate(reference.stop_probability)}
 
 
-def _same_mean(reference: Reference) -> dict[str, Any]:
+def _same_mean(reference: Reference, given: dict[str, Any]) -> dict[str, Any]:
     """Stop at every multiple of the mean length: slots keep the phases they have when the warm-up ends."""
     length = max(1, round(reference.mean_length))
-    return {"gate": gates.RandomGate(1.0), "check_interval": length, "grace": length, "audit_fraction": 0.0}
+    return {**given, "gate": gates.RandomGate(1.0), "check_interval": length, "grace": length, "audit_fraction": 0.0}
 
 
 ARMS = {
@@ -222,10 +223,7 @@ def callback(name: str, settings: Settings, seed: int, reference: Reference | No
     if arm.control is not None:
         if reference is None:
             raise ValueError(f"the arm {name} copies {copied_arm(name)}, which has not run")
-        kwargs.update(arm.control(reference))
-        if arm.control is _same_rate:
-            # It waits where the gate that it copies waits.
-            kwargs.setdefault("min_survival", MIN_SURVIVAL)
+        kwargs = arm.control(reference, kwargs)
     return SelectiveRolloutCallback(**kwargs)
 
 

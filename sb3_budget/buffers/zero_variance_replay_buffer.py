@@ -15,9 +15,9 @@ from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_budget.buffers.pooled_targets import PooledTargets
-from sb3_budget.buffers.replay_checks import require_replay_parent
+from sb3_budget.buffers.replay_checks import require_no_stops, require_replay_parent
 from sb3_budget.buffers.replay_rows import Samples, join
-from sb3_budget.core.cells import Cells
+from sb3_budget.core.cells import Cells, parse_cells
 from sb3_budget.core.determinism import DeterminismDetector
 from sb3_budget.core.transition_fields import columns_of, entries, part_of
 from sb3_budget.core.transition_graph import successors
@@ -77,6 +77,7 @@ class ZeroVarianceBufferMixin:
     pos: int
     device: th.device
     optimize_memory_usage: bool
+    handle_timeout_termination: bool
     observations: Any
     next_observations: Any
     actions: NDArray[Any]
@@ -97,7 +98,7 @@ class ZeroVarianceBufferMixin:
         eviction: str = "fifo",
         max_age: int | None = None,
         start_after: int = 1_000,
-        cells: Cells | None = None,
+        cells: Cells | Callable[[Any], list[Any]] | None = None,
         whitelist: Callable[[Any, NDArray[Any]], NDArray[np.bool_]] | None = None,
         seed: int | None = None,
         **kwargs: Any,
@@ -109,8 +110,7 @@ class ZeroVarianceBufferMixin:
                 "of the number of transitions that were added"
             )
         first_ratio = mix_ratio(0) if callable(mix_ratio) else mix_ratio
-        if not 0.0 <= first_ratio <= 1.0:
-            raise ValueError(f"mix_ratio={first_ratio} must lie in [0, 1]")
+        _require_share(first_ratio)
         if max_age is not None and max_age < 1:
             raise ValueError(f"max_age={max_age} must be at least 1 transition")
         if start_after < (0 if cells is None else 1):
@@ -126,7 +126,7 @@ class ZeroVarianceBufferMixin:
             type(self).__name__,
             DeterminismDetector(min_count, epsilon, max_candidates=buffer_size),
             TransitionPool(most, fields, Eviction(eviction)),
-            TransitionKeys(cells, continuous_actions=isinstance(action_space, spaces.Box)),
+            TransitionKeys(parse_cells(cells), continuous_actions=isinstance(action_space, spaces.Box)),
             whitelist,
         )
         self._pool_rng = np.random.default_rng(_seed_of_the_run() if seed is None else seed)
@@ -174,6 +174,8 @@ class ZeroVarianceBufferMixin:
         done: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
+        if not self.handle_timeout_termination:
+            require_no_stops(type(self).__name__, infos)
         row, n_before = self.pos, self.n_added
         super().add(obs, next_obs, action, reward, done, infos)  # type: ignore[misc]  # the parent is a replay buffer
         self.n_added += self.n_envs
@@ -275,11 +277,14 @@ class ZeroVarianceBufferMixin:
 
     @property
     def current_mix_ratio(self) -> float:
-        """Share of a batch that the pool is asked for now: 0 before ``start_after``."""
+        """Share of a batch that the pool is asked for now: 0 before ``start_after``. A function's must lie in [0, 1]."""
         if self.n_added <= self.start_after:
             return 0.0
-        ratio = self.mix_ratio(self.n_added) if callable(self.mix_ratio) else self.mix_ratio
-        return min(max(ratio, 0.0), 1.0)
+        if not callable(self.mix_ratio):
+            return self.mix_ratio
+        ratio = self.mix_ratio(self.n_added)
+        _require_share(ratio)
+        return ratio
 
     @property
     def statistics(self) -> ReplayPoolStatistics:
@@ -312,9 +317,11 @@ class ZeroVarianceBufferMixin:
         Learn what a buffer of another process knows of the same environment. What the two contradict each other in leaves
         the pool.
 
-        :param other: A buffer with the same arguments. Cells, if any, must be one frozen object's copies.
+        :param other: A buffer with the same arguments. Cells, if any, must be one frozen object's copies. Its transitions keep
+            their ages.
+        :raises ValueError: if it holds other transitions, or finds them by another ``min_count`` or ``epsilon``.
         """
-        self.watch.merge(other.watch)
+        self.watch.merge(other.watch, self.n_added - other.n_added, self.n_batches - other.n_batches)
         self.targets = None
 
     def forget(self) -> None:
@@ -370,9 +377,14 @@ class ZeroVarianceNStepReplayBuffer(ZeroVarianceBufferMixin, NStepReplayBuffer):
     ``NStepReplayBuffer`` with such a pool, whose rows are single steps; otherwise as :class:`ZeroVarianceReplayBuffer`.
 
     :param n_steps: Number of steps, for ``replay_buffer_kwargs``: SB3's argument of the same name does not reach it.
-    :param gamma: Discount factor, the model's.
+    :param gamma: Discount factor, the model's. It must be given: SB3's default here would be 0.99, whatever the model has.
     :raises ValueError: if an argument is out of range or the observation space is a ``Dict``.
     """
+
+
+def _require_share(ratio: Any) -> None:
+    if not isinstance(ratio, (int, float, np.number)) or not 0.0 <= ratio <= 1.0:
+        raise ValueError(f"mix_ratio={ratio!r} must lie in [0, 1]; a function of it is given the number of transitions added")
 
 
 def _seed_of_the_run() -> list[int]:

@@ -47,7 +47,8 @@ class ActiveVerificationCallback(BaseCallback):
     pool with the transition that training has seen. The steps are in the ledger as ``verification_steps``.
 
     It repeats from one and the same state of the simulator, which is less than a visit shows: what observations hide does not
-    vary. Such a pair is contradicted by later visits only.
+    vary. Such a pair is contradicted by later visits only. With ``cells`` all of a cell is credited with what one point of it
+    showed: leave verification out where that is not alike.
 
     :param verify_env: An environment of the same kind, ``EpisodeControlVecEnv(make_vec_env(...))`` without further wrappers.
         All its slots repeat one action at once, so that ``min_count - 1`` of them verify a pair in one step.

@@ -30,9 +30,13 @@ def graph_targets(model: DQN, buffer: ZeroVarianceBufferMixin, optimism: float |
 
     :param model: A DQN.
     :param buffer: Its buffer, whose pool is not empty.
-    :param optimism: Value of actions that were never tried. ``None`` leaves them out.
+    :param optimism: Value of actions that were never tried, in the environment's own rewards. ``None`` leaves them out.
     :return: Targets of the pooled transitions, and of the untried actions of their states if they have a value.
     """
+    normalize = model.get_vec_normalize_env()
+    if optimism is not None and normalize is not None and normalize.norm_reward:
+        # Rewards are divided by this, and so is a sum of them.
+        optimism /= float(np.sqrt(normalize.ret_rms.var + normalize.epsilon))
     sources, targets = buffer.graph()
     flat = buffer.pool.take(np.arange(len(buffer.pool)), ["actions", "dones"])
     rewards = np.concatenate([samples.rewards.cpu().numpy().ravel() for _, samples in chunks(model, buffer)])

@@ -6,10 +6,21 @@ import numpy as np
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_wrapper
+from stable_baselines3.common.vec_env import (
+    VecCheckNan,
+    VecEnv,
+    VecEnvWrapper,
+    VecMonitor,
+    VecNormalize,
+    VecVideoRecorder,
+    unwrap_vec_wrapper,
+)
 
 from sb3_budget.vec_env.episode_control_vec_env import EpisodeControlVecEnv
 from sb3_budget.vec_env.staggered_reset_vec_env import StaggeredResetVecEnv
+
+#: Wrappers below which a step is the same, or of which the raw one is known.
+SEE_THROUGH = (VecNormalize, VecMonitor, VecCheckNan, VecVideoRecorder)
 
 
 def require_on_policy(callback: BaseCallback) -> None:
@@ -72,10 +83,9 @@ def require_state_access(callback: BaseCallback, name: str, env: EpisodeControlV
         raise ValueError(
             f"{name} has the observations {env.observation_space}, the training environment {control.observation_space}"
         )
-    normalize = callback.model.get_vec_normalize_env()
     while isinstance(chain, VecEnvWrapper) and chain is not control:
-        if chain is not normalize and chain.observation_space != chain.venv.observation_space:
-            raise ValueError(f"Observations of {name} would lack what {type(chain).__name__} does to those of the training")
+        if not isinstance(chain, SEE_THROUGH):
+            raise ValueError(f"Steps of {name} would lack what {type(chain).__name__} does to those of the training")
         chain = chain.venv
     return control
 

@@ -77,6 +77,8 @@ class ZeroVarianceCallback(BaseCallback):
             raise ValueError(f"eviction='priority' of {name} needs rank=: temporal differences are DQN's")
         if self.is_exact and not is_dqn:
             raise ValueError(f"backups='graph' needs DQN, not {name}: use backups='none'")
+        if self.is_exact and self.model.gamma >= 1.0:  # type: ignore[attr-defined]  # DQN has one
+            raise ValueError(f"backups='graph' needs gamma < 1, not {self.model.gamma}: a cycle has no value otherwise")  # type: ignore[attr-defined]  # as above
         # Those of n-step buffers, which take the discount factor for themselves.
         gamma, wanted = getattr(self.buffer, "gamma", None), getattr(self.model, "gamma", None)
         if gamma is not None and gamma != wanted:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import replace
 from enum import IntEnum
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from sb3_budget.core.packing import pack, unpack
 
 
 class Verdict(IntEnum):
-    """What is known of a key. ``STOCHASTIC`` is for ever."""
+    """What is known of a key. ``STOCHASTIC`` stays, whatever follows."""
 
     UNKNOWN = 0
     DETERMINISTIC = 1
@@ -28,15 +28,15 @@ class DeterminismDetector:
     Finds the keys whose outcome has no variance.
 
     A key is promoted when it has had ``min_count`` outcomes and no number's variance exceeds ``epsilon``. One outcome that
-    contradicts, before or after, makes it stochastic for ever. Equal outcomes are evidence, not proof: one with probability
-    ``p`` comes ``n`` times in a row with probability ``p ** n``.
+    contradicts, before or after, makes it stochastic, for as long as it is remembered. Equal outcomes are evidence, not
+    proof: one with probability ``p`` comes ``n`` times in a row with probability ``p ** n``.
 
     :param min_count: Outcomes that promotion takes, at least 1. With 1 there is no evidence, only de-duplication.
     :param epsilon: Largest variance, in squared units of rewards and observations; not negative.
     :param tolerance: An outcome whose numbers are further than this from their mean contradicts. By default the square root
         of ``epsilon``.
-    :param max_candidates: Keys that are neither promoted nor stochastic are forgotten, the oldest first, beyond this many.
-        ``None`` keeps all.
+    :param max_candidates: Keys of each kind (promoted, stochastic, neither) are forgotten, the first that came first, beyond
+        this many. ``None`` keeps all.
     :raises ValueError: if an argument is out of range.
     """
 
@@ -60,9 +60,10 @@ class DeterminismDetector:
         self.n_observed = 0
         #: Visits of keys that had been seen before.
         self.n_hits = 0
-        self._candidates: OrderedDict[Hashable, Evidence] = OrderedDict()
+        self._candidates: dict[Hashable, Evidence] = {}
         self._promoted: dict[Hashable, Evidence] = {}
-        self._stochastic: set[Hashable] = set()
+        #: In order of arrival.
+        self._stochastic: dict[Hashable, None] = {}
         #: How often a key that was promoted turned out not to be deterministic.
         self.n_withdrawn = 0
 
@@ -115,7 +116,11 @@ class DeterminismDetector:
         the tolerance is stochastic.
 
         :param other: A detector of the same environment with the same way to make keys.
+        :raises ValueError: if it promotes keys by another rule.
         """
+        rules = [(known.min_count, known.epsilon, known.tolerance) for known in (self, other)]
+        if rules[0] != rules[1]:
+            raise ValueError(f"min_count, epsilon and tolerance must be the same: they are {rules[0]} here, {rules[1]} there")
         self.n_observed += other.n_observed
         self.n_hits += other.n_hits
         for key in other._stochastic:
@@ -139,12 +144,18 @@ class DeterminismDetector:
             if not promoted:
                 self._candidates.pop(key, None)
                 self._promoted[key] = known
+                self._forget_first_of(self._promoted)
             return Verdict.DETERMINISTIC
         self._withdraw(key)
         self._candidates[key] = known
-        if self.max_candidates is not None and len(self._candidates) > self.max_candidates:
-            self._candidates.popitem(last=False)
+        self._forget_first_of(self._candidates)
         return Verdict.UNKNOWN
+
+    def _forget_first_of(self, keys: dict[Hashable, Any]) -> None:
+        if self.max_candidates is not None and len(keys) > self.max_candidates:
+            # Several at a time: each search for the first one passes all places that are empty.
+            for key in list(islice(keys, 1 + self.max_candidates // 16)):
+                del keys[key]
 
     def _is_narrow(self, known: Evidence) -> bool:
         return known.moments is None or bool((known.variances <= self.epsilon).all())
@@ -152,7 +163,8 @@ class DeterminismDetector:
     def _condemn(self, key: Hashable) -> Verdict:
         self._candidates.pop(key, None)
         self._withdraw(key)
-        self._stochastic.add(key)
+        self._stochastic[key] = None
+        self._forget_first_of(self._stochastic)
         return Verdict.STOCHASTIC
 
     def _withdraw(self, key: Hashable) -> None:
@@ -188,5 +200,5 @@ class DeterminismDetector:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._candidates = OrderedDict(unpack(state["_candidates"]))
+        self._candidates = dict(unpack(state["_candidates"]))
         self._promoted = dict(unpack(state["_promoted"]))

@@ -140,23 +140,35 @@ class TransitionPool:
         for key in [key for key in self._keys if not wanted(key)]:
             self.discard(key)
 
-    def merge(self, other: TransitionPool) -> None:
+    def merge(self, other: TransitionPool, wanted: Callable[[Hashable], bool], later: int = 0, newer: int = 0) -> None:
         """
         Take over what another pool has. Of a key that both have, the first one stays, with the latest date.
 
-        :param other: A pool with the same fields, whose steps and versions are counted alike.
+        :param other: A pool with the same fields.
+        :param wanted: Whether the transition of a key is to be taken over.
+        :param later: By how many steps the present of this pool is ahead of the other's, so that ages stay what they are.
+        :param newer: The same of versions.
         :raises ValueError: if the fields differ.
+        """
+        self.require_fields_of(other)
+        for row, (key, transition) in enumerate(other.items()):
+            if not wanted(key):
+                continue
+            step, version = int(other._steps[row]) + later, int(other._versions[row]) + newer
+            if key in self._rows:
+                mine = self._rows[key]
+                step, version = max(step, int(self._steps[mine])), max(version, int(self._versions[mine]))
+            self.put(key, transition, step, version)
+
+    def require_fields_of(self, other: TransitionPool) -> None:
+        """
+        :param other: A pool.
+        :raises ValueError: if its fields are others.
         """
         if self.fields != other.fields:
             raise ValueError(
                 f"A pool with the fields {list(self.fields)} cannot take over {list(other.fields)}, or types differ"
             )
-        for row, (key, transition) in enumerate(other.items()):
-            step, version = int(other._steps[row]), int(other._versions[row])
-            if key in self._rows:
-                mine = self._rows[key]
-                step, version = max(step, int(self._steps[mine])), max(version, int(self._versions[mine]))
-            self.put(key, transition, step, version)
 
     # ------------------------------------------------------------------ what is here
 

@@ -149,16 +149,25 @@ class TransitionWatch:
         elif key not in self.pool:
             self.pool.put(key, {name: transitions[name][row] for name in self.pool.fields}, step, version)
 
-    def merge(self, other: TransitionWatch) -> None:
+    def merge(self, other: TransitionWatch, later: int = 0, newer: int = 0) -> None:
         """
         Learn what another watch of the same environment knows. What the two contradict each other in leaves the pool.
 
         :param other: A watch with the same arguments. Cells, if any, must be one frozen object's copies.
+        :param later: By how many steps the present of this watch is ahead of the other's.
+        :param newer: The same of versions.
+        :raises ValueError: if the two keep other fields, or promote keys by other rules.
         """
-        # The pool first: it refuses what does not fit, before anything is counted.
-        self.pool.merge(other.pool)
+        # What does not fit is refused before anything is counted.
+        self.pool.require_fields_of(other.pool)
         self.detector.merge(other.detector)
-        self.pool.keep(lambda key: self.detector.verdict(key) == Verdict.DETERMINISTIC)
+
+        def is_deterministic(key: Hashable) -> bool:
+            return self.detector.verdict(key) == Verdict.DETERMINISTIC
+
+        # Room first: what is contradicted leaves before others come, and never makes a good one leave.
+        self.pool.keep(is_deterministic)
+        self.pool.merge(other.pool, is_deterministic, later, newer)
 
     def forget(self) -> None:
         """Empty the pool and all counts, as when the environment changed."""

@@ -41,6 +41,8 @@ def make(size=64, space=OBS, n_envs=1, cls=None, **kwargs):
     cls = cls or (ZeroVarianceDictReplayBuffer if isinstance(space, spaces.Dict) else ZeroVarianceReplayBuffer)
     if issubclass(cls, ZeroVarianceBufferMixin):
         kwargs = {"start_after": 0, "seed": 0, "min_count": 2, **kwargs}
+    if issubclass(cls, NStepReplayBuffer):
+        kwargs = {"gamma": 0.99, **kwargs}
     return cls(size, space, ACTION, device="cpu", n_envs=n_envs, **kwargs)
 
 
@@ -297,11 +299,15 @@ def known(n_envs=1, n_states=8, **kwargs):
 
 
 def rising(n_added):
-    return n_added / 64
+    return min(1.0, n_added / 8)
 
 
 def falling(n_added):
-    return 1.0 - n_added
+    return max(0.0, 1.0 - n_added)
+
+
+def of_the_progress(n_added):
+    return 0.3 * n_added
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.25, 4), (0.1, 2), (0.4, 6), (1.0, 8), (rising, 8), (falling, 0)])
@@ -314,6 +320,11 @@ def test_the_pool_gives_its_share_and_never_more_rows_than_it_has(ratio, expecte
     np.random.seed(1)  # noqa: NPY002  # as above
     stock = reference.sample(16 - expected)
     assert rows(batch)[: 16 - expected] == rows(stock)
+
+
+def test_a_function_that_leaves_its_range_is_refused():
+    with pytest.raises(ValueError, match=r"mix_ratio=.* must lie in \[0, 1\].*number of transitions"):
+        known(mix_ratio=of_the_progress).sample(4)
 
 
 def test_the_pool_is_filled_but_not_used_before_its_start():
@@ -418,6 +429,51 @@ def test_buffers_of_two_processes_share_what_they_know():
     assert [row[0] for row in rows(one.sample_pool(5))] == [3.0] * 5
     put(one, [1], [0])
     assert {row[0] for row in rows(one.sample_pool(50))} == {1.0, 3.0}
+
+
+def test_what_the_receiver_has_contradicted_takes_no_room_in_its_pool():
+    one, other = (make(min_count=1, capacity=3) for _ in range(2))
+    for state in (11, 12, 13):
+        put(one, [state], [0], rewards=[0.0])
+        put(one, [state], [0], rewards=[1.0])
+        put(other, [state], [0])
+    for state in (1, 2, 3):
+        put(one, [state], [0])
+    one.merge_pool(other)
+    assert {row[0] for row in rows(one.sample_pool(50))} == {1.0, 2.0, 3.0}
+
+
+def test_merged_transitions_keep_their_ages_whichever_run_is_longer():
+    for n_mine, n_theirs in ((0, 500), (500, 0)):
+        one, other = (make(min_count=1, max_age=100) for _ in range(2))
+        for buffer, n in ((one, n_mine), (other, n_theirs)):
+            for step in range(n):
+                put(buffer, [50], [0], rewards=[step])
+        put(other, [1], [0])
+        for _ in range(9):
+            put(other, [50], [0])
+        one.merge_pool(other)
+        assert one.pool.ages(one.n_added).tolist() == [9]
+
+
+@pytest.mark.parametrize("other", [{"min_count": 1}, {"epsilon": 0.5}])
+def test_a_buffer_with_another_rule_of_promotion_is_refused(other):
+    with pytest.raises(ValueError, match="must be the same"):
+        known().merge_pool(make(**other))
+
+
+def test_a_stop_is_never_stored_as_a_terminal_state():
+    buffer = make(handle_timeout_termination=False)
+    with pytest.raises(ValueError, match="handle_timeout_termination=False"):
+        buffer.add(
+            *(observe(OBS, [n]) for n in (1, 2)), np.zeros(1), np.zeros(1), np.ones(1), [{"sb3_budget": {"reason": "stopped"}}]
+        )
+    assert buffer.size() == 0
+
+
+def test_an_n_step_buffer_needs_the_discount_factor():
+    with pytest.raises(ValueError, match="gamma"):
+        ZeroVarianceNStepReplayBuffer(8, OBS, ACTION, device="cpu", n_steps=3)
 
 
 def test_a_buffer_of_other_observations_is_refused_and_nothing_is_counted():
@@ -578,6 +634,8 @@ def test_a_resumed_run_goes_on_as_the_one_that_was_saved(tmp_path):
         ({"eviction": "random"}, "eviction='random'"),
         ({"optimize_memory_usage": True}, "optimize_memory_usage"),
         ({"n_steps": 3}, "ZeroVarianceNStepReplayBuffer"),
+        ({"mix_ratio": "lin_0.25"}, "mix_ratio='lin_0.25'"),
+        ({"cells": 3, "start_after": 1}, "cells=3"),
         ({"space": DICT, "cls": ZeroVarianceReplayBuffer}, "ZeroVarianceDictReplayBuffer"),
         ({"cls": ZeroVarianceDictReplayBuffer}, "ZeroVarianceReplayBuffer"),
     ],

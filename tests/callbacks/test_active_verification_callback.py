@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnvWrapper, VecFrameStack, VecNormalize
 
 from sb3_budget import (
     ActiveVerificationCallback,
@@ -240,6 +240,15 @@ class Untouchable(gym.Env):
         self.lock.close()
 
 
+class TenfoldRewards(VecEnvWrapper):
+    def reset(self):
+        return self.venv.reset()
+
+    def step_wait(self):
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations, 10.0 * rewards, dones, infos
+
+
 def test_what_cannot_work_is_refused_before_training():
     with pytest.raises(ValueError, match=r"verify_env must be an EpisodeControlVecEnv\(make_vec_env"):
         ActiveVerificationCallback(VecNormalize(lake(), norm_obs=False))
@@ -259,6 +268,9 @@ def test_what_cannot_work_is_refused_before_training():
         dqn().learn(10, callback=ActiveVerificationCallback(point(0.0)))
     with pytest.raises(ValueError, match="lack what VecFrameStack does"):
         dqn(VecFrameStack(point(0.0), 2), algorithm=SAC).learn(10, callback=ActiveVerificationCallback(point(0.0)))
+    # Outcomes without what it does would contradict all that training sees.
+    with pytest.raises(ValueError, match="lack what TenfoldRewards does"):
+        dqn(TenfoldRewards(lake())).learn(10, callback=ActiveVerificationCallback(lake()))
 
 
 def test_an_environment_whose_states_cannot_be_saved_is_refused_with_advice():

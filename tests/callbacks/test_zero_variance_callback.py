@@ -203,6 +203,12 @@ def test_optimism_makes_targets_of_what_was_never_tried_and_leads_there():
     assert model.replay_buffer.targets.n_untried == 2
 
 
+def test_optimism_is_in_the_rewards_of_the_environment_also_where_they_are_normalised():
+    kwargs = {"known": (0, 1, 3), "also": [{"cell": 3, "action": 0}], "optimism": 8.0}
+    raw, halved = pooled_targets(line_model(**kwargs), 512), pooled_targets(line_model(**kwargs, vec_normalize=True), 512)
+    assert halved == pytest.approx({key: value / 2.0 for key, value in raw.items()}, abs=1e-5)
+
+
 def test_a_batch_with_targets_has_discounts_for_stock_rows_too():
     model = line_model()
     batch = model.replay_buffer.sample(8)
@@ -288,10 +294,15 @@ def test_what_needs_dqn_is_refused_without_it(buffer, callback, match):
         model.learn(10, callback=ZeroVarianceCallback(**callback))
 
 
+def test_exact_targets_need_a_discount():
+    with pytest.raises(ValueError, match=r"gamma < 1, not 1\.0"):
+        make(gamma=1.0).learn(10, callback=ZeroVarianceCallback(backups="graph"))
+
+
 def test_another_discount_factor_than_that_of_an_n_step_buffer_is_refused():
     n_step = {"replay_buffer_class": ZeroVarianceNStepReplayBuffer}
     with pytest.raises(ValueError, match=r"gamma=0\.99, but DQN has 0\.5.*'gamma': 0\.5"):
-        make(gamma=0.5, **n_step).learn(10, callback=ZeroVarianceCallback())
+        make(gamma=0.5, buffer={"gamma": 0.99}, **n_step).learn(10, callback=ZeroVarianceCallback())
     make(gamma=0.5, buffer={"gamma": 0.5}, **n_step).learn(10, callback=ZeroVarianceCallback())
 
 

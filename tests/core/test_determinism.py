@@ -221,3 +221,16 @@ def test_a_verification_is_evidence_and_no_visit():
     assert detector.observe("key", outcome(2.0), is_visit=False) == STOCHASTIC
     assert detector.observe("key", outcome(1.0), is_visit=False) == STOCHASTIC
     assert (detector.n_observed, detector.hit_rate) == (1, 0.0)
+
+
+def test_what_is_known_of_keys_that_never_come_again_does_not_grow_without_end():
+    detector = DeterminismDetector(min_count=1, max_candidates=100)
+    for key in range(5_000):
+        detector.observe(("good", key), outcome(0.0))
+        for number in (0.0, 1.0):
+            detector.observe(("bad", key), outcome(number))
+    assert 90 <= detector.n_promoted <= 100 and 90 <= detector.n_stochastic <= 100 and detector.n_candidates == 0
+    assert (
+        detector.verdict(("good", 4_999)) is Verdict.DETERMINISTIC and detector.verdict(("bad", 4_999)) is Verdict.STOCHASTIC
+    )
+    assert detector.verdict(("good", 0)) is detector.verdict(("bad", 0)) is Verdict.UNKNOWN

@@ -43,6 +43,27 @@ def test_a_cycle_is_worth_what_it_pays_for_ever_unless_there_is_a_better_way_out
     assert values([("a", "a", 1.0), ("a", "end", 0.0)], gamma=0.9).tolist() == pytest.approx([10.0, 0.0])
 
 
+@pytest.mark.parametrize("n_states", [30, 400, 2500])
+@pytest.mark.parametrize("forward_first", [True, False])
+@pytest.mark.parametrize("gamma", [0.95, 0.99, 0.999])
+def test_a_reward_far_away_is_seen_from_everywhere(n_states, forward_first, gamma):
+    edges = [
+        edge
+        for state in range(n_states)
+        for edge in ((state, state + 1, float(state == n_states - 1)), (state, max(state - 1, 0), 0.0))[
+            :: 1 if forward_first else -1
+        ]
+    ]
+    forward = values(edges, gamma=gamma)[(0 if forward_first else 1) :: 2]
+    expected = gamma ** np.arange(n_states - 1, -1, -1.0)
+    assert np.abs(forward - expected).max() < 1e-5
+
+
+def test_a_cycle_is_followed_until_nothing_is_left_of_what_it_pays():
+    assert values([("a", "a", -1.0), ("a", "end", -700.0)], gamma=0.999).tolist() == pytest.approx([-700.3, -700.0])
+    assert values([("a", "a", 1.0)], gamma=0.999).tolist() == pytest.approx([1000.0], rel=1e-5)
+
+
 def test_no_transitions_have_no_values():
     assert exact_values([], [], [], [], [], 0.9).shape == (0,)
 

@@ -105,13 +105,16 @@ def test_the_first_transition_of_a_key_stays():
 def test_merged_pools_have_each_key_once_with_its_latest_date():
     pool, other = make(5, keys=[1, 2]), make(5, keys=[9, 9, 9, 2, 3])
     other.discard(9)
-    pool.merge(other)
+    pool.merge(other, lambda key: True)
     assert whole(pool) == {1, 2, 3}
     assert dict(zip(pool.keys(), pool.ages(10), strict=True)) == {1: 10, 2: 7, 3: 6}
-    other.merge(pool)
+    later = make(5, keys=[1])
+    later.merge(other, lambda key: key == 3, later=100)
+    assert dict(zip(later.keys(), later.ages(110), strict=True)) == {1: 110, 3: 6}
+    other.merge(pool, lambda key: True)
     assert whole(other) == {1, 2, 3}
     with pytest.raises(ValueError, match="fields"):
-        pool.merge(TransitionPool(5, {"rewards": ((), np.float32)}))
+        pool.merge(TransitionPool(5, {"rewards": ((), np.float32)}), lambda key: True)
 
 
 def test_what_is_taken_or_exported_is_a_copy():

@@ -50,9 +50,8 @@ def test_saved_and_loaded(tmp_path):
 def test_functions_are_saved_and_a_failing_save_spares_the_file(tmp_path):
     path = tmp_path / "venv.pkl"
     base = make_venv(4, time_limits=20)
-    venv = StaggeredResetVecEnv(
-        base, offsets=lambda n, horizon, rng: np.arange(n), horizon_budget=lambda n, rng: np.full(n, 7)
-    )
+    rules = {"offsets": lambda n, horizon, rng: np.arange(n), "horizon_budget": lambda n, rng: np.full(n, 7)}
+    venv = StaggeredResetVecEnv(base, **rules, full_fraction=0.0)
     venv.save(path)
     loaded = StaggeredResetVecEnv.load(path, make_venv(4, time_limits=20))
     loaded.reset()
