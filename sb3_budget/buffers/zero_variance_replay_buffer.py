@@ -124,7 +124,7 @@ class ZeroVarianceBufferMixin:
         #: What counts transitions, and keeps them in its pool.
         self.watch = TransitionWatch(
             type(self).__name__,
-            DeterminismDetector(min_count, epsilon, max_candidates=buffer_size),
+            DeterminismDetector(min_count, epsilon, max_keys=buffer_size),
             TransitionPool(most, fields, Eviction(eviction)),
             TransitionKeys(parse_cells(cells), continuous_actions=isinstance(action_space, spaces.Box)),
             whitelist,

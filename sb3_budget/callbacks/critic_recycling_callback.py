@@ -138,7 +138,7 @@ class CriticRecyclingCallback(BaseCallback):
         self.by_policy, self.tau, self.learning_rate = weighting == "policy", tau, learning_rate
         self.policy_recycling, self.max_policy_age, self.clip_range = policy_recycling, max_policy_age, clip_range
         self.variance_every = variance_every
-        self._detector = DeterminismDetector(min_count, epsilon, max_candidates=CANDIDATES_PER_ROW * capacity)
+        self._detector = DeterminismDetector(min_count, epsilon, max_keys=CANDIDATES_PER_ROW * capacity)
         self._capacity, self._eviction, self._cells, self._whitelist = capacity, Eviction(eviction), cells, whitelist
         self._rng = np.random.default_rng(seed)
         self._seeded = seed is not None

@@ -35,7 +35,7 @@ class DeterminismDetector:
     :param epsilon: Largest variance, in squared units of rewards and observations; not negative.
     :param tolerance: An outcome whose numbers are further than this from their mean contradicts. By default the square root
         of ``epsilon``.
-    :param max_candidates: Keys of each kind (promoted, stochastic, neither) are forgotten, the first that came first, beyond
+    :param max_keys: Keys of each kind (promoted, stochastic, neither) are forgotten, the first that came first, beyond
         this many. ``None`` keeps all.
     :raises ValueError: if an argument is out of range.
     """
@@ -45,7 +45,7 @@ class DeterminismDetector:
         min_count: int = 5,
         epsilon: float = 1e-6,
         tolerance: float | None = None,
-        max_candidates: int | None = None,
+        max_keys: int | None = None,
     ):
         if min_count < 1:
             raise ValueError(f"min_count={min_count} must be at least 1 outcome")
@@ -53,9 +53,9 @@ class DeterminismDetector:
             raise ValueError(f"epsilon={epsilon} must be a variance: finite and not negative")
         if tolerance is not None and not 0.0 <= tolerance < math.inf:
             raise ValueError(f"tolerance={tolerance} must be finite and not negative")
-        if max_candidates is not None and max_candidates < 1:
-            raise ValueError(f"max_candidates={max_candidates} must be at least 1 key")
-        self.min_count, self.epsilon, self.max_candidates = min_count, epsilon, max_candidates
+        if max_keys is not None and max_keys < 1:
+            raise ValueError(f"max_keys={max_keys} must be at least 1 key")
+        self.min_count, self.epsilon, self.max_keys = min_count, epsilon, max_keys
         self.tolerance = math.sqrt(epsilon) if tolerance is None else tolerance
         self.n_observed = 0
         #: Visits of keys that had been seen before.
@@ -152,9 +152,9 @@ class DeterminismDetector:
         return Verdict.UNKNOWN
 
     def _forget_first_of(self, keys: dict[Hashable, Any]) -> None:
-        if self.max_candidates is not None and len(keys) > self.max_candidates:
+        if self.max_keys is not None and len(keys) > self.max_keys:
             # Several at a time: each search for the first one passes all places that are empty.
-            for key in list(islice(keys, 1 + self.max_candidates // 16)):
+            for key in list(islice(keys, 1 + self.max_keys // 16)):
                 del keys[key]
 
     def _is_narrow(self, known: Evidence) -> bool:

@@ -172,7 +172,7 @@ class TransitionWatch:
     def forget(self) -> None:
         """Empty the pool and all counts, as when the environment changed."""
         known, kept = self.detector, self.pool
-        self.detector = DeterminismDetector(known.min_count, known.epsilon, known.tolerance, known.max_candidates)
+        self.detector = DeterminismDetector(known.min_count, known.epsilon, known.tolerance, known.max_keys)
         self.pool = TransitionPool(kept.capacity if self.enabled else 1, kept.fields, kept.eviction)
         self._trial_over = False
 

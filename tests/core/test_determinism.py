@@ -177,7 +177,7 @@ def test_counts_of_hits_and_kinds():
 
 
 def test_the_oldest_candidates_are_forgotten_but_no_verdict_is():
-    detector = DeterminismDetector(min_count=2, max_candidates=3)
+    detector = DeterminismDetector(min_count=2, max_keys=3)
     for key in ["good", "good", "bad"]:
         detector.observe(key, outcome(0.0))
     detector.observe("bad", outcome(1.0))
@@ -205,7 +205,7 @@ def test_long_keys_become_short_ones_and_short_ones_stay():
 
 @pytest.mark.parametrize(
     "kwargs",
-    [{"min_count": 0}, {"epsilon": -1.0}, {"epsilon": math.nan}, {"tolerance": -1.0}, {"max_candidates": 0}],
+    [{"min_count": 0}, {"epsilon": -1.0}, {"epsilon": math.nan}, {"tolerance": -1.0}, {"max_keys": 0}],
 )
 def test_arguments_out_of_range_are_refused(kwargs):
     with pytest.raises(ValueError, match=next(iter(kwargs))):
@@ -224,7 +224,7 @@ def test_a_verification_is_evidence_and_no_visit():
 
 
 def test_what_is_known_of_keys_that_never_come_again_does_not_grow_without_end():
-    detector = DeterminismDetector(min_count=1, max_candidates=100)
+    detector = DeterminismDetector(min_count=1, max_keys=100)
     for key in range(5_000):
         detector.observe(("good", key), outcome(0.0))
         for number in (0.0, 1.0):

@@ -29,7 +29,7 @@ def outcome(number, label, terminated, dtype):
 @settings(max_examples=100, deadline=None)
 @given(st.lists(OUTCOMES, max_size=40), st.lists(OUTCOMES, max_size=20))
 def test_a_detector_that_was_pickled_goes_on_as_the_one_that_was_not(before, after):
-    detector = DeterminismDetector(min_count=3, max_candidates=4)
+    detector = DeterminismDetector(min_count=3, max_keys=4)
     for key, *rest in before:
         detector.observe(key, outcome(*rest))
     again = pickle.loads(pickle.dumps(detector))
