@@ -111,6 +111,11 @@ class ActiveVerificationCallback(BaseCallback):
             self._watch = self.recycling.watch
         else:
             raise ValueError("recycling= must be passed to learn() as well: learn(callback=[recycling, verification])")
+        if self._watch.detector.min_count < 2:
+            raise ValueError("ActiveVerificationCallback has nothing to do with min_count=1, where one outcome is enough")
+        other = getattr(self._watch.listener, "__self__", None)
+        if isinstance(other, ActiveVerificationCallback) and other is not self and other._is_present():
+            raise ValueError("Two ActiveVerificationCallback verify for one pool: pass one of them to learn()")
         self._held: dict[int, State] = {}
         try:
             self._control.get_states([0])

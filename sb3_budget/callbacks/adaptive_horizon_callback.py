@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import unwrap_vec_wrapper
 
 from sb3_budget.callbacks.original_rewards import original_rewards
+from sb3_budget.callbacks.progress import Every
 from sb3_budget.callbacks.requirements import require_top_level
 from sb3_budget.core.horizons import mean_length
 from sb3_budget.core.rido import AdaptiveHorizons
@@ -22,8 +25,9 @@ class AdaptiveHorizonCallback(BaseCallback):
         venv = StaggeredResetVecEnv(make_vec_env("HalfCheetah-v5", n_envs=64), horizon_budget=horizons)
         model.learn(300_000, callback=AdaptiveHorizonCallback(horizons))
 
-    Rewards are those before ``VecNormalize``. Episodes that a gate has stopped are not recorded, since they were not stopped
-    at random. Of those that are longer than the horizon, because the environment's own limit is, the steps within it are.
+    Rewards are those before ``VecNormalize``; put it before callbacks that change rewards. Episodes that a gate has stopped
+    are not recorded, since they were not stopped at random, and neither are those that began in a saved state. Of those that
+    are longer than the horizon, because the environment's own limit is, the steps within it are.
 
     :param horizons: What the environment's ``horizon_budget`` is.
     :param replan_every: Steps between two plans. A plan with a horizon of 1000 takes about half a second.
@@ -38,6 +42,7 @@ class AdaptiveHorizonCallback(BaseCallback):
             raise ValueError(f"replan_every={replan_every} must be at least 1 step")
         self.horizons = horizons
         self.replan_every = replan_every
+        self._plans = Every(replan_every)
 
     def _init_callback(self) -> None:
         venv = unwrap_vec_wrapper(self.training_env, StaggeredResetVecEnv)
@@ -56,9 +61,23 @@ class AdaptiveHorizonCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         require_top_level(self)
+        gamma = getattr(self.model, "gamma", self.horizons.gamma)
+        if gamma != self.horizons.gamma:
+            warnings.warn(
+                f"AdaptiveHorizons discounts with gamma={self.horizons.gamma}, the model with gamma={gamma}: pass "
+                "gamma=model.gamma to AdaptiveHorizons.",
+                UserWarning,
+                stacklevel=2,
+            )
         # Of an episode that is under way the first rewards are not known.
-        self._rewards: list[list[float] | None] = [None if age else [] for age in self._venv.ages.tolist()]
-        self._next_plan = self.num_timesteps + self.replan_every
+        self._rewards: list[list[float] | None] = [
+            None if age else self._begun(slot) for slot, age in enumerate(self._venv.ages)
+        ]
+        self._plans.begin(self.num_timesteps)
+
+    def _begun(self, slot: int) -> list[float] | None:
+        """Rewards of an episode that begins, unless that is in a saved state: its steps are later ones."""
+        return None if self._venv.began_in_state(slot) else []
 
     def _on_step(self) -> bool:
         # Those of VecNormalize change their scale from one episode to the next, which would count as variance.
@@ -71,11 +90,10 @@ class AdaptiveHorizonCallback(BaseCallback):
             seen = self._rewards[slot]
             if seen is not None and reason != "stopped":
                 self.horizons.record(seen[: self.horizons.horizon], terminated=reason == "terminated")
-            self._rewards[slot] = []
+            self._rewards[slot] = self._begun(slot)
         return True
 
     def _on_rollout_end(self) -> None:
-        if self.num_timesteps >= self._next_plan:
-            self._next_plan = self.num_timesteps + self.replan_every
+        if self._plans.is_due(self.num_timesteps):
             self.horizons.replan()
         self.logger.record("budget/planned_length", mean_length(self.horizons.survival))

@@ -21,7 +21,7 @@ from sb3_budget.callbacks.progress import progress_remaining
 from sb3_budget.callbacks.requirements import require_on_policy, require_top_level
 from sb3_budget.callbacks.state_files import read_state, write_state
 from sb3_budget.callbacks.transition_reader import TransitionReader
-from sb3_budget.core.cells import Cells
+from sb3_budget.core.cells import Cells, parse_cells
 from sb3_budget.core.determinism import DeterminismDetector
 from sb3_budget.core.transition_keys import TransitionKeys
 from sb3_budget.core.transition_pool import Eviction, TransitionPool
@@ -98,7 +98,7 @@ class CriticRecyclingCallback(BaseCallback):
         eviction: str = "fifo",
         max_age: int | None = None,
         start_after: int = 0,
-        cells: Cells | None = None,
+        cells: Cells | Callable[[Any], list[Any]] | None = None,
         whitelist: Callable[[Any, NDArray[Any]], NDArray[np.bool_]] | None = None,
         weighting: str = "policy",
         tau: float = 1.0,
@@ -139,7 +139,8 @@ class CriticRecyclingCallback(BaseCallback):
         self.policy_recycling, self.max_policy_age, self.clip_range = policy_recycling, max_policy_age, clip_range
         self.variance_every = variance_every
         self._detector = DeterminismDetector(min_count, epsilon, max_keys=CANDIDATES_PER_ROW * capacity)
-        self._capacity, self._eviction, self._cells, self._whitelist = capacity, Eviction(eviction), cells, whitelist
+        self._capacity, self._eviction, self._whitelist = capacity, Eviction(eviction), whitelist
+        self._cells = parse_cells(cells)
         self._rng = np.random.default_rng(seed)
         self._seeded = seed is not None
         #: What counts transitions, and keeps them in its pool, once there is a model.
@@ -261,7 +262,9 @@ class CriticRecyclingCallback(BaseCallback):
         self._log(watch)
         ratio = self._ratio
         if watch.enabled and len(watch.pool) and self._n_watched > self.start_after:
-            n_online = buffer.buffer_size * buffer.n_envs * getattr(self.model, "n_epochs", 1)
+            # TRPO's critic has passes of its own.
+            n_passes = getattr(self.model, "n_critic_updates", getattr(self.model, "n_epochs", 1))
+            n_online = buffer.buffer_size * buffer.n_envs * n_passes
             self._due += n_online * ratio / (1.0 - ratio)
 
     # ------------------------------------------------------------------ logs

@@ -1,4 +1,4 @@
-"""How far the training is, and whether it is still the same."""
+"""How far the training is, whether it is still the same, and whether something is due again."""
 
 from __future__ import annotations
 
@@ -16,6 +16,43 @@ def progress_remaining(model: BaseAlgorithm) -> float:
     :return: Its progress remaining, in [0, 1].
     """
     return min(1.0, max(0.0, 1.0 - model.num_timesteps / max(1, model._total_timesteps)))
+
+
+class Every:
+    """
+    Says when something is due that happens every so many steps, also where a training is one of many short ones.
+
+    :param n_steps: Steps between two times.
+    """
+
+    def __init__(self, n_steps: int):
+        self.n_steps = n_steps
+        self._next = n_steps
+        self._latest: int | None = None
+
+    def begin(self, num_timesteps: int, at_once: bool = False) -> None:
+        """
+        To be called when a training starts. One that counts on from the last keeps what is due.
+
+        :param num_timesteps: The model's steps so far.
+        :param at_once: Whether it is due as soon as a training counts on from the last.
+        """
+        if self._latest is None or num_timesteps < self._latest:
+            self._next = num_timesteps + self.n_steps
+        elif at_once:
+            self._next = num_timesteps
+        self._latest = num_timesteps
+
+    def is_due(self, num_timesteps: int) -> bool:
+        """
+        :param num_timesteps: The model's steps so far.
+        :return: Whether it is due. It is then due again after as many steps.
+        """
+        self._latest = num_timesteps
+        if num_timesteps < self._next:
+            return False
+        self._next = num_timesteps + self.n_steps
+        return True
 
 
 def present_training(model: BaseAlgorithm) -> Callable[[], bool]:

@@ -11,6 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_budget.callbacks.progress import Every
 from sb3_budget.callbacks.requirements import require_bare, require_on_policy, require_state_access, require_top_level
 from sb3_budget.vec_env.start import Start
 
@@ -90,6 +91,7 @@ class ValueAuditCallback(BaseCallback):
             )
         self.audit_env = require_bare("audit_env", audit_env)
         self.audit_every, self.n_continuations, self.max_steps = audit_every, n_continuations, max_steps
+        self._audits = Every(audit_every)
         self._rng = np.random.default_rng(seed)
         self._seeded = seed is not None
         #: The latest audit.
@@ -116,15 +118,14 @@ class ValueAuditCallback(BaseCallback):
             raise ValueError("audit_env has no action_masks(), by which the training masks actions")
         # What cannot be saved shows here, and not at the first audit.
         self._control.get_states(0)
-        self._next_audit = self.num_timesteps + self.audit_every
+        self._audits.begin(self.num_timesteps)
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_end(self) -> None:
-        if self.num_timesteps < self._next_audit:
+        if not self._audits.is_due(self.num_timesteps):
             return
-        self._next_audit = self.num_timesteps + self.audit_every
         self.latest = self.audit()
         self.logger.record("budget/value_audit_bias", self.latest.bias)
         self.logger.record("budget/value_audit_error", self.latest.error)

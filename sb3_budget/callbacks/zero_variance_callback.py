@@ -16,6 +16,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from sb3_budget.buffers.replay_rows import Samples
 from sb3_budget.buffers.zero_variance_replay_buffer import ZeroVarianceBufferMixin
 from sb3_budget.callbacks.graph_targets import chunks, graph_targets
+from sb3_budget.callbacks.progress import Every
 from sb3_budget.callbacks.requirements import require_top_level
 from sb3_budget.core.transition_pool import Eviction
 
@@ -58,7 +59,7 @@ class ZeroVarianceCallback(BaseCallback):
         self.is_exact = backups == "graph"
         self.rank = rank or dqn_td_errors
         self.refresh_every, self.optimism = refresh_every, optimism
-        self._refreshed_at = 0
+        self._refreshes = Every(refresh_every)
 
     @property
     def buffer(self) -> ZeroVarianceBufferMixin:
@@ -89,7 +90,8 @@ class ZeroVarianceCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         require_top_level(self)
-        self._refreshed_at = self.num_timesteps
+        # The end of the last training has dropped its targets.
+        self._refreshes.begin(self.num_timesteps, at_once=self.is_exact)
         if not self.is_exact:
             self.buffer.targets = None
 
@@ -102,8 +104,7 @@ class ZeroVarianceCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         buffer = self.buffer
-        if self.num_timesteps - self._refreshed_at >= self.refresh_every and len(buffer.pool):
-            self._refreshed_at = self.num_timesteps
+        if len(buffer.pool) and self._refreshes.is_due(self.num_timesteps):
             if buffer.pool.eviction is Eviction.PRIORITY:
                 self._rank(buffer)
             if self.is_exact:

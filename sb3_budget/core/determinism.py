@@ -35,8 +35,8 @@ class DeterminismDetector:
     :param epsilon: Largest variance, in squared units of rewards and observations; not negative.
     :param tolerance: An outcome whose numbers are further than this from their mean contradicts. By default the square root
         of ``epsilon``.
-    :param max_keys: Keys of each kind (promoted, stochastic, neither) are forgotten, the first that came first, beyond
-        this many. ``None`` keeps all.
+    :param max_keys: Keys of each kind (promoted, stochastic, neither) are forgotten beyond this many: promoted ones that were
+        not seen for longest, and otherwise the first that came. ``None`` keeps all.
     :raises ValueError: if an argument is out of range.
     """
 
@@ -82,6 +82,9 @@ class DeterminismDetector:
             # The same as what follows, for what happens nearly every time.
             self.n_hits += is_visit
             promoted.count += 1
+            if self.max_keys is not None and 2 * len(self._promoted) > self.max_keys:
+                # Only those that do not come any more are to be forgotten.
+                self._promoted[key] = self._promoted.pop(key)
             return Verdict.DETERMINISTIC
         if key in self._stochastic:
             self.n_hits += is_visit

@@ -319,6 +319,13 @@ class EpisodeControlVecEnv(VecEnvWrapper):
         """
         self._budget_rng = np.random.default_rng(seed)
 
+    def began_in_state(self, slot: int) -> bool:
+        """
+        :param slot: A slot.
+        :return: Whether its present episode began in a saved state.
+        """
+        return bool(self._from_snapshot[slot])
+
     @property
     def episodic_lives(self) -> bool:
         """Whether an episode is one life of a game."""

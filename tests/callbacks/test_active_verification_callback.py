@@ -268,6 +268,10 @@ def test_what_cannot_work_is_refused_before_training():
         dqn().learn(10, callback=ActiveVerificationCallback(point(0.0)))
     with pytest.raises(ValueError, match="lack what VecFrameStack does"):
         dqn(VecFrameStack(point(0.0), 2), algorithm=SAC).learn(10, callback=ActiveVerificationCallback(point(0.0)))
+    with pytest.raises(ValueError, match="nothing to do with min_count=1"):
+        dqn(lake(), buffer={"min_count": 1}).learn(10, callback=ActiveVerificationCallback(lake()))
+    with pytest.raises(ValueError, match="Two ActiveVerificationCallback"):
+        dqn(lake()).learn(10, callback=[ActiveVerificationCallback(lake()), ActiveVerificationCallback(lake())])
     # Outcomes without what it does would contradict all that training sees.
     with pytest.raises(ValueError, match="lack what TenfoldRewards does"):
         dqn(TenfoldRewards(lake())).learn(10, callback=ActiveVerificationCallback(lake()))

@@ -15,6 +15,7 @@ from sb3_budget import (
     SelectiveRolloutCallback,
     StaggeredResetCallback,
     StaggeredResetVecEnv,
+    Start,
 )
 
 SMALL = {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [4]}}
@@ -77,6 +78,26 @@ def test_of_episodes_beyond_the_horizon_the_steps_within_it_are_recorded():
     PPO("MlpPolicy", venv, **SMALL).learn(512, AdaptiveHorizonCallback(horizons, replan_every=10**6))
     # The first episodes of three slots were cut by staggering, at 9, 6 and 3 steps.
     assert [int((~np.isnan(row)).sum()) for row in horizons._recorded][:5] == [3, 6, 9, 12, 12]
+
+
+def test_another_discount_factor_than_the_models_is_said():
+    horizons = AdaptiveHorizons(HORIZON, gamma=0.5)
+    venv = StaggeredResetVecEnv(DummyVecEnv([lambda: Noise(True)] * 2), horizon=HORIZON, horizon_budget=horizons)
+    with pytest.warns(UserWarning, match=r"gamma=0\.5, the model with gamma=0\.99"):
+        PPO("MlpPolicy", venv, **{**SMALL, "batch_size": 32}).learn(32, callback=AdaptiveHorizonCallback(horizons))
+
+
+@pytest.mark.filterwarnings("ignore:Staggered resets cannot help")
+def test_episodes_that_began_in_a_saved_state_are_not_recorded():
+    horizons, model = train(late=True)
+    venv, before = model.get_env(), [*map(id, horizons._recorded)]
+    for _ in range(5):
+        venv.step(np.zeros(8, dtype=np.int64))
+    state = venv.get_states(0)[0]
+    venv.set_start_sampler(lambda slot: Start("later", snapshot=state))
+    callback = AdaptiveHorizonCallback(horizons, replan_every=10**6)
+    model.learn(16 * 8 * 10, callback=callback, reset_num_timesteps=True)
+    assert [*map(id, horizons._recorded)] == before
 
 
 def test_misuse_is_refused():

@@ -312,3 +312,13 @@ def test_another_discount_factor_than_that_of_an_n_step_buffer_is_refused():
 def test_arguments_out_of_range_are_refused(kwargs):
     with pytest.raises(ValueError, match=next(iter(kwargs))):
         ZeroVarianceCallback(**kwargs)
+
+
+def test_targets_are_renewed_in_a_training_of_many_short_ones():
+    model, callback = make(gamma=0.95), ZeroVarianceCallback("graph", refresh_every=160)
+    during, found = Targets(), []
+    for _ in range(8):
+        model.learn(80, callback=[callback, during], reset_num_timesteps=False)
+        found.append(during.found is not None)
+    # Once it has been due, each training begins with them, one rollout late.
+    assert found[3:] == [True] * 5
