@@ -50,7 +50,7 @@ class ZeroVarianceBufferMixin:
     A pool beside any of Stable-Baselines3's replay buffers. It comes before the buffer's class.
 
     :meth:`add` counts outcomes per state and action. A pair whose outcome has no variance is copied into the pool once, and
-    leaves it for ever when an outcome contradicts. :meth:`sample` fills ``mix_ratio`` of a batch from the pool, uniformly, and
+    leaves it for good when an outcome contradicts. :meth:`sample` fills ``mix_ratio`` of a batch from the pool, uniformly, and
     the rest as the parent does. With an empty pool or a ratio of 0 it is the parent's own, bit for bit.
 
     :param mix_ratio: Share of a batch that the pool gives, in ``[0, 1]``, or a function of the number of transitions that
